@@ -1,0 +1,44 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation of the modules' options, rendered from the tables that parse them."""
+
+from __future__ import annotations
+
+import json
+
+from ansible_collections.vela.gpudirect.plugins.module_utils import hugepages, kernel_args, site
+from ansible_collections.vela.gpudirect.plugins.module_utils.core.schema import Schema
+
+
+def _options(schema: Schema) -> str:
+    """A documentation fragment; JSON is YAML, and needs no library on any side."""
+    options = {**schema.options(), site.ALLOW_FIELD.name: site.SCHEMA.options()[site.ALLOW_FIELD.name]}
+    return json.dumps({"options": options}, indent=1)
+
+
+class ModuleDocFragment:
+    """Fragments by resource: ``vela.gpudirect.resource.kernel_args`` and so on."""
+
+    KERNEL_ARGS = _options(kernel_args.SCHEMA)
+    HUGEPAGES = _options(hugepages.SCHEMA)
+
+    ATTRIBUTES = json.dumps(
+        {
+            "attributes": {
+                "check_mode": {
+                    "support": "full",
+                    "description": [
+                        "Predicts exactly the changes that a run makes; what it cannot know yet is named as deferred."
+                    ],
+                },
+                "diff_mode": {"support": "full", "description": ["Shows owned values before and after."]},
+                "idempotent": {
+                    "support": "full",
+                    "description": ["A second run changes nothing, also after a reboot."],
+                },
+                "platform": {"support": "full", "platforms": "posix", "description": ["Linux on x86_64."]},
+            },
+        },
+        indent=1,
+    )

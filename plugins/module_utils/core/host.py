@@ -1,0 +1,275 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The only door to a host's files and processes.
+
+A host has a root. Any root other than ``/`` is a captured tree: it is read, never written,
+and no program is run for it. Tests inject a reacting subclass instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import struct
+import subprocess
+import tempfile
+from dataclasses import dataclass, field
+
+from .change import ABSENT, Absent, Text, Unreadable
+from .errors import CommandFailed, HostRefused, Problem
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+STATE = "/var/lib/gpudirect"
+_FS_IOC_GETFLAGS = 0x80086601
+_FS_IMMUTABLE_FL = 0x10
+_ENVIRONMENT = {"LC_ALL": "C.UTF-8", "LANG": "C.UTF-8", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a program ended."""
+
+    argv: tuple[str, ...]
+    status: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True)
+class Space:
+    """Free room of the file system that holds a path."""
+
+    free_bytes: int
+    free_inodes: int
+    read_only: bool
+
+
+@dataclass
+class Host:
+    """Files and processes of one machine, below ``root``."""
+
+    root: str = "/"
+    commands: list[Done] = field(default_factory=list)
+
+    def at(self, path: str) -> str:
+        """Where a path of the host lies for this process."""
+        return path if self.root == "/" else os.path.join(self.root, path.lstrip("/"))
+
+    # Reading -----------------------------------------------------------------------------
+
+    def read_text(self, path: str) -> Text:
+        """Text of a file; ABSENT when it is not there, Unreadable when it cannot be read."""
+        try:
+            with open(self.at(path), encoding="utf-8", errors="surrogateescape") as stream:
+                return stream.read()
+        except (FileNotFoundError, NotADirectoryError):
+            return ABSENT
+        except OSError as error:
+            return Unreadable(f"{path}: {error.strerror}")
+
+    def names(self, path: str) -> tuple[str, ...] | Absent | Unreadable:
+        """Sorted names in a folder."""
+        try:
+            return tuple(sorted(os.listdir(self.at(path))))
+        except (FileNotFoundError, NotADirectoryError):
+            return ABSENT
+        except OSError as error:
+            return Unreadable(f"{path}: {error.strerror}")
+
+    def exists(self, path: str) -> bool:
+        """True when the path is there, whatever it is."""
+        return os.path.exists(self.at(path))
+
+    def program(self, name: str) -> str | Absent:
+        """Where a program of the host lies; searched in the system folders only."""
+        for folder in ("/usr/sbin", "/usr/bin", "/sbin", "/bin"):
+            if os.access(self.at(f"{folder}/{name}"), os.X_OK):
+                return f"{folder}/{name}"
+        return ABSENT
+
+    def boot_id(self) -> str:
+        """The kernel's id of this boot; empty where it cannot be read (a captured tree)."""
+        text = self.read_text(BOOT_ID)
+        return text.strip() if isinstance(text, str) else ""
+
+    def machine(self) -> str:
+        """The kernel's name of the processor architecture, such as ``x86_64``."""
+        return os.uname().machine if self.root == "/" else "x86_64"
+
+    def space(self, path: str) -> Space | Absent | Unreadable:
+        """Free room below a path."""
+        try:
+            info = os.statvfs(self.at(path))
+        except FileNotFoundError:
+            return ABSENT
+        except OSError as error:
+            return Unreadable(f"{path}: {error.strerror}")
+        # File systems without an inode table (btrfs) report zero of zero: that is not "none left".
+        inodes = info.f_favail if info.f_files else 1 << 30
+        return Space(info.f_bavail * info.f_frsize, inodes, bool(info.f_flag & os.ST_RDONLY))
+
+    def refuses_write(self, path: str) -> str:
+        """Why a file could not be replaced, or an empty string.
+
+        Asked before the first write of a run; mode bits do not count, since the engine runs as root.
+        """
+        folder = path
+        while not self.exists(folder):
+            folder = os.path.dirname(folder)
+        space = self.space(folder)
+        if isinstance(space, Unreadable):
+            return space.cause
+        if not isinstance(space, Absent) and space.read_only:
+            return "its file system is mounted read-only"
+        # A file is replaced by renaming over it, so the folder has to be writable too.
+        for candidate in dict.fromkeys((folder, os.path.dirname(folder) if folder == path else folder)):
+            if self.immutable(candidate):
+                return "it is immutable (chattr +i)" if candidate == path else f"{candidate} is immutable (chattr +i)"
+        return ""
+
+    def immutable(self, path: str) -> bool:
+        """True when the file system marks the path immutable."""
+        try:
+            handle = os.open(self.at(path), os.O_RDONLY | os.O_NONBLOCK)
+        except OSError:
+            return False
+        try:
+            flags = struct.unpack("l", fcntl.ioctl(handle, _FS_IOC_GETFLAGS, struct.pack("l", 0)))[0]
+        except OSError:
+            return False  # the file system has no such flags
+        finally:
+            os.close(handle)
+        return bool(flags & _FS_IMMUTABLE_FL)
+
+    # Writing -----------------------------------------------------------------------------
+
+    def write_text(self, path: str, text: str, mode: int = 0o644) -> None:
+        """Replace a file atomically and durably; keeps mode and owner of a file that is there."""
+        self._only_live(path)
+        target = os.path.realpath(self.at(path))
+        self._make_folders(os.path.dirname(target))
+        handle, temporary = tempfile.mkstemp(prefix=".gpudirect.", dir=os.path.dirname(target))
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as stream:
+                stream.write(text)
+                stream.flush()
+                _keep_identity(target, stream.fileno(), mode)
+                os.fsync(stream.fileno())
+            os.replace(temporary, target)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+        _sync_folder(os.path.dirname(target))
+        self._restore_context(path)
+
+    def write_attribute(self, path: str, text: str) -> None:
+        """Write a kernel attribute (sysfs, procfs) in place; OSError tells the kernel's refusal."""
+        self._only_live(path)
+        with open(self.at(path), "w", encoding="ascii") as stream:
+            stream.write(text)
+
+    def remove(self, path: str) -> None:
+        """Remove a file durably; one that is not there is fine. Our own empty state folder goes too."""
+        self._only_live(path)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.at(path))
+            _sync_folder(os.path.dirname(self.at(path)))
+        if os.path.dirname(path) == STATE:
+            with contextlib.suppress(OSError):
+                os.rmdir(self.at(STATE))
+
+    def sync(self) -> None:
+        """Bring what programs have written to the disk, so that a power cut cannot take it back."""
+        self._only_live("/")
+        os.sync()
+
+    # Processes ---------------------------------------------------------------------------
+
+    def run(self, argv: list[str], *, expect: tuple[int, ...] = (0,), timeout_s: int = 300) -> Done:
+        """Run a program with a fixed locale, never through a shell; raises on an unexpected status."""
+        self._only_live(argv[0])
+        try:
+            ended = subprocess.run(
+                argv,
+                env=_ENVIRONMENT,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=timeout_s,
+                check=False,
+            )
+        except FileNotFoundError as error:
+            raise CommandFailed(
+                [Problem(argv[0], "the program is not installed", "Install the package that brings it.")]
+            ) from error
+        except subprocess.TimeoutExpired as error:
+            raise CommandFailed(
+                [
+                    Problem(
+                        " ".join(argv),
+                        f"did not end within {timeout_s} s",
+                        "See what it waits for on the host and run again.",
+                    )
+                ]
+            ) from error
+        done = Done(tuple(argv), ended.returncode, ended.stdout, ended.stderr)
+        self.commands.append(done)
+        if done.status not in expect:
+            raise CommandFailed([_unexpected(done, expect)])
+        return done
+
+    # -------------------------------------------------------------------------------------
+
+    def _only_live(self, path: str) -> None:
+        if self.root != "/":
+            raise HostRefused(
+                [Problem(path, f"a captured tree is never written (root {self.root})", "Run against the host itself.")]
+            )
+
+    def _make_folders(self, folder: str) -> None:
+        if os.path.isdir(folder):
+            return
+        self._make_folders(os.path.dirname(folder))
+        os.mkdir(folder, 0o700 if folder == self.at(STATE) else 0o755)
+        _sync_folder(os.path.dirname(folder))
+
+    def _restore_context(self, path: str) -> None:
+        """Give a replaced file the SELinux label that the policy wants for its path."""
+        if self.exists("/sys/fs/selinux/enforce") and not isinstance(self.program("restorecon"), Absent):
+            self.run(["restorecon", path])
+
+
+def _keep_identity(target: str, handle: int, mode: int) -> None:
+    try:
+        info = os.stat(target)
+    except FileNotFoundError:
+        os.fchmod(handle, mode)
+        return
+    os.fchmod(handle, info.st_mode & 0o7777)
+    os.fchown(handle, info.st_uid, info.st_gid)
+
+
+def _sync_folder(folder: str) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a file system that cannot sync folders
+            raise
+    finally:
+        os.close(handle)
+
+
+def _unexpected(done: Done, expect: tuple[int, ...]) -> Problem:
+    said = (done.err.strip() or done.out.strip() or "it printed nothing").splitlines()[-5:]
+    return Problem(
+        " ".join(done.argv),
+        f"ended with status {done.status}: {' / '.join(said)}",
+        "Mend what it names and run again.",
+        wanted=" or ".join(map(str, expect)),
+    )

@@ -1,0 +1,98 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The ownership file: the first ``before`` of everything the product changed on a host.
+
+It serves three things: touching only what is ours, undo when intent goes, and telling a
+value that waits for its boot from one that did not survive it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from .change import ABSENT, Change, Text, Unreadable
+from .errors import Problem, UnreadableState
+
+PATH = "/var/lib/gpudirect/owned.json"
+VERSION = 1
+
+
+class Store(Protocol):
+    """The part of a host that the ownership file needs."""
+
+    def read_text(self, path: str) -> Text:
+        """Text of a file, ABSENT or Unreadable."""
+
+    def write_text(self, path: str, text: str, mode: int = 0o644) -> None:
+        """Replace a file atomically and durably."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file and, when it is the last one in it, our own state folder."""
+
+
+@dataclass
+class Owned:
+    """Records by path: ``{"resource", "before", "boot", ...}``; ``before`` and the rest are the resource's own data."""
+
+    records: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, host: Store) -> Owned:
+        """The records of this host; an unreadable or foreign file stops the run, since undo depends on it."""
+        text = host.read_text(PATH)
+        if text is ABSENT:
+            return cls()
+        if isinstance(text, Unreadable):
+            raise UnreadableState([_unusable(text.cause)])
+        try:
+            document = json.loads(str(text))
+            version, records = document["version"], document["records"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise UnreadableState([_unusable(f"not an ownership file: {error}")]) from error
+        if version != VERSION or not isinstance(records, dict):
+            raise UnreadableState([_unusable(f"version {version}, this release knows {VERSION}")])
+        return cls(records)
+
+    def of(self, resource: str) -> dict[str, dict[str, Any]]:
+        """The records of one resource."""
+        return {path: record for path, record in self.records.items() if record["resource"] == resource}
+
+    def remember(self, host: Store, resource: str, change: Change, boot: str) -> None:
+        """Note what undo of a change needs, and the boot it is written in, ahead of the write.
+
+        The first ``before`` of a record path is kept for good; everything else is replaced.
+        """
+        if not change.remember:
+            return
+        for path, record in change.remember.items():
+            first = self.records[path]["before"] if path in self.records else record.get("before")
+            self.records[path] = {**record, "before": first, "resource": resource, "boot": boot}
+        self.save(host)
+
+    def forget(self, host: Store, paths: tuple[str, ...]) -> None:
+        """Drop records whose change has been undone."""
+        if not paths:
+            return
+        for path in paths:
+            self.records.pop(path, None)
+        self.save(host)
+
+    def save(self, host: Store) -> None:
+        """Write the file, or remove it when nothing is owned any more."""
+        if self.records:
+            host.write_text(
+                PATH, json.dumps({"version": VERSION, "records": self.records}, indent=1, sort_keys=True) + "\n", 0o600
+            )
+        else:
+            host.remove(PATH)
+
+
+def _unusable(cause: str) -> Problem:
+    return Problem(
+        PATH,
+        f"the record of what this product changed cannot be used: {cause}",
+        "Restore the file from a backup, or remove it and give up the undo of earlier changes.",
+    )

@@ -1,0 +1,183 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One table per resource: the source of strict parsing, module arguments, module documentation and role specs."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import IntentError, Problem
+
+# A check of one value: (path, value) -> the value as the engine keeps it, or raises IntentError.
+Check = Callable[[str, Any], Any]
+
+_TYPE_WORDS = {"str": "text", "int": "a whole number", "bool": "true or false", "dict": "a mapping", "list": "a list"}
+
+
+@dataclass(frozen=True)
+class Field:
+    """One option. Its name is the inventory variable and the module's option alike: one name for one thing."""
+
+    name: str
+    kind: str
+    description: tuple[str, ...]
+    default: Any = None
+    choices: tuple[str, ...] = ()
+    elements: str = ""
+    minimum: int | None = None
+    required: bool = False
+    fields: tuple[Field, ...] = ()
+    check: Check | None = None
+
+
+@dataclass(frozen=True)
+class Schema:
+    """All options of one resource (or role), in the order in which they are documented."""
+
+    name: str
+    prefix: str
+    fields: tuple[Field, ...]
+
+    def variables(self) -> tuple[str, ...]:
+        """The inventory variables this schema knows."""
+        return tuple(entry.name for entry in self.fields)
+
+    def from_variables(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        """The options that a host's inventory variables set; the rest keeps its default."""
+        return {name: variables[name] for name in self.variables() if name in variables}
+
+    def parse(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Checked values with defaults filled in; raises IntentError with every problem at once."""
+        return parse_fields(self.fields, params)
+
+    def argument_spec(self) -> dict[str, dict[str, Any]]:
+        """The argument spec of a module."""
+        return {entry.name: _argument(entry) for entry in self.fields}
+
+    def options(self) -> dict[str, dict[str, Any]]:
+        """The ``options`` part of a module's documentation and of a role's argument specs."""
+        return {entry.name: _option(entry) for entry in self.fields}
+
+
+def parse_fields(fields: Sequence[Field], params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Values of a mapping by its field table; collects every problem before raising."""
+    problems: list[Problem] = []
+    values: dict[str, Any] = {}
+    known = {entry.name: entry for entry in fields}
+    for key in params:
+        if key not in known:
+            problems.append(unknown(f"{prefix}{key}", str(key), known))
+    for entry in fields:
+        path = f"{prefix}{entry.name}"
+        given = params.get(entry.name)
+        if given is None and entry.required:
+            problems.append(Problem(path, "is missing", f"Set it: {entry.description[0]}"))
+            continue
+        try:
+            values[entry.name] = entry.default if given is None else _value(entry, path, given)
+        except IntentError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise IntentError(problems)
+    return values
+
+
+def unknown(path: str, name: str, known: Iterable[str]) -> Problem:
+    """The problem of a name that no table has, with the nearest one that does."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    advice = f"Did you mean {near[0]}?" if near else f"Known are: {', '.join(names)}."
+    return Problem(path, "is not a known name", advice)
+
+
+def wrong_type(path: str, value: Any, wanted: str) -> IntentError:
+    """The error of a value whose type does not fit."""
+    return IntentError(
+        [Problem(path, "has the wrong type", "Correct the inventory.", found=f"{value!r}", wanted=wanted)]
+    )
+
+
+def _value(entry: Field, path: str, given: Any) -> Any:
+    value = _typed(entry.kind, path, given)
+    if entry.choices and value not in entry.choices:
+        near = difflib.get_close_matches(str(value), entry.choices, n=1, cutoff=0.4)
+        raise IntentError(
+            [
+                Problem(
+                    path,
+                    "is not one of the choices",
+                    f"Did you mean {near[0]}?" if near else "Take one of them.",
+                    found=repr(value),
+                    wanted=" or ".join(entry.choices),
+                )
+            ]
+        )
+    if entry.minimum is not None and value < entry.minimum:
+        raise IntentError(
+            [
+                Problem(
+                    path, "is too small", "Give a larger number.", found=str(value), wanted=f"at least {entry.minimum}"
+                )
+            ]
+        )
+    if entry.kind == "list":
+        value = _elements(entry, path, value)
+    return entry.check(path, value) if entry.check else value
+
+
+def _elements(entry: Field, path: str, items: list[Any]) -> list[Any]:
+    problems: list[Problem] = []
+    values: list[Any] = []
+    for index, item in enumerate(items):
+        here = f"{path}[{index}]"
+        try:
+            typed = _typed(entry.elements, here, item)
+            values.append(parse_fields(entry.fields, typed, f"{here}.") if entry.fields else typed)
+        except IntentError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise IntentError(problems)
+    return values
+
+
+def _typed(kind: str, path: str, given: Any) -> Any:
+    """The value when its type fits; numbers may come as text, since INI inventories and -e know only text."""
+    if kind == "raw":
+        return given
+    if kind == "bool" and isinstance(given, str) and given.lower() in ("true", "false", "yes", "no"):
+        return given.lower() in ("true", "yes")
+    if kind == "int" and isinstance(given, str) and given.strip().lstrip("-").isdigit():
+        return int(given)
+    python = {"str": str, "int": int, "bool": bool, "dict": Mapping, "list": (list, tuple)}[kind]
+    if not isinstance(given, python) or (kind == "int" and isinstance(given, bool)):  # type: ignore[arg-type]
+        raise wrong_type(path, given, _TYPE_WORDS[kind])
+    return given
+
+
+def _argument(entry: Field) -> dict[str, Any]:
+    spec: dict[str, Any] = {"type": entry.kind}
+    if entry.required:
+        spec["required"] = True
+    if entry.default is not None:
+        spec["default"] = entry.default
+    if entry.choices:
+        spec["choices"] = list(entry.choices)
+    if entry.elements:
+        spec["elements"] = entry.elements
+    if entry.fields:
+        spec["options"] = {inner.name: _argument(inner) for inner in entry.fields}
+    return spec
+
+
+def _option(entry: Field) -> dict[str, Any]:
+    spec: dict[str, Any] = {"description": list(entry.description), "type": entry.kind}
+    for key, value in _argument(entry).items():
+        if key != "options":
+            spec[key] = value
+    if entry.fields:
+        spec["options"] = {inner.name: _option(inner) for inner in entry.fields}
+    return spec

@@ -1,0 +1,182 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""All resources of a host in the order in which a round applies them, and the inventory variables they read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from . import hugepages, kernel_args, reboot
+from .core.change import Disruption
+from .core.converge import Report, consent_problem, plan_all
+from .core.errors import ConsentRequired, IntentError, Problem, VerificationFailed
+from .core.host import Host
+from .core.schema import Field, Schema, unknown
+
+ALLOW_FIELD = Field(
+    "gpudirect_allow",
+    "str",
+    (
+        "How far a run may disrupt: V(nothing), a V(link), a running V(guest), or the V(host) itself by a reboot.",
+        "A change that disrupts more is shown as blocked in check mode and stops the run before its first write otherwise;",
+        "a reboot that is not allowed is left for later and named.",
+    ),
+    default="nothing",
+    choices=("nothing", "link", "guest", "host"),
+)
+ROOT_FIELD = Field(
+    "gpudirect_root",
+    "str",
+    ("Judge a captured tree at this path of the host instead of the host itself; it is only read.",),
+    default="/",
+)
+
+SERIAL_FIELD = Field(
+    "gpudirect_serial",
+    "raw",
+    (
+        "Hosts that are worked on at a time, as Ansible's C(serial) takes them: a number, a percentage, or a list of both.",
+    ),
+    default="100%",
+)
+MAX_FAIL_FIELD = Field(
+    "gpudirect_max_fail_percentage",
+    "int",
+    ("The share of failed hosts, in percent of a batch, beyond which the run stops.",),
+    default=100,
+    minimum=0,
+)
+
+SCHEMA = Schema("site", "gpudirect_", (ALLOW_FIELD, ROOT_FIELD, SERIAL_FIELD, MAX_FAIL_FIELD))
+
+RESOURCES: tuple[ModuleType, ...] = (kernel_args, hugepages)
+SCHEMAS: tuple[Schema, ...] = (SCHEMA, *(resource.SCHEMA for resource in RESOURCES), reboot.SCHEMA)
+
+# Names under our prefixes that the playbooks themselves set.
+RESULTS = frozenset({"gpudirect_plan", "gpudirect_hosts", "gpudirect_guests", "gpudirect_reboot"})
+
+
+def argument_spec(schema: Schema) -> dict[str, Any]:
+    """The argument spec of a resource's module: its own options and the consent."""
+    return {**schema.argument_spec(), ALLOW_FIELD.name: SCHEMA.argument_spec()[ALLOW_FIELD.name]}
+
+
+def known_variables() -> frozenset[str]:
+    """Every inventory variable that some schema knows."""
+    return frozenset(name for schema in SCHEMAS for name in schema.variables())
+
+
+def intent_of(variables: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a host's variables that is ours, checked by every resource; all problems in one error.
+
+    Variables whose name begins with one of our prefixes and that no schema knows are errors, since a typo in a
+    name would otherwise silently switch a setting off.
+    """
+    problems = _unknown_variables(variables)
+    intent: dict[str, Any] = {}
+    for schema in SCHEMAS:
+        given = schema.from_variables(variables)
+        intent.update(given)
+        try:
+            schema.parse(given)
+        except IntentError as error:
+            problems.extend(error.problems)
+    for resource in RESOURCES:
+        try:
+            resource.parse(resource.SCHEMA.from_variables(variables))
+        except IntentError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise IntentError(problems)
+    return intent
+
+
+def _unknown_variables(variables: Mapping[str, Any]) -> list[Problem]:
+    prefixes = tuple({schema.prefix for schema in SCHEMAS})
+    known = known_variables()
+    strange = [
+        name for name in variables if str(name).startswith(prefixes) and name not in known and name not in RESULTS
+    ]
+    return [unknown(str(name), str(name), known) for name in sorted(strange)]
+
+
+MAX_ROUNDS = 4
+
+
+def look(intent: Mapping[str, Any], host: Host, *, check: bool, previous: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the host once and plan every resource: what a round has to do.
+
+    ``previous`` is the ``next`` of the last round's result, empty in the first. Raises when a change lacks consent
+    (unless ``check``), when a reboot did not bring what it was for, and when the rounds do not come to an end.
+    """
+    allow = Disruption.named(SCHEMA.parse(SCHEMA.from_variables(intent))[ALLOW_FIELD.name])
+    desired = [(resource, resource.parse(resource.SCHEMA.from_variables(intent))) for resource in RESOURCES]
+    reports = plan_all(desired, host, allow=allow, waiting=previous.get("waiting", {}))
+    result = _summary(reports, allow)
+    if result["blocked"] and not check:
+        raise ConsentRequired(
+            consent_problem(change, allow) for report in reports for change in report.plan.blocked_by(allow)
+        )
+    boot = host.boot_id()
+    number = int(previous.get("round", 0)) + 1
+    if result["todo"] == ["reboot"] and previous.get("rebooting_from") == boot:
+        result["todo"] = []  # the last round left the reboot out (--skip-tags reboot), so this one does too
+    if number > MAX_ROUNDS and result["todo"]:
+        raise VerificationFailed(
+            [
+                Problem(
+                    "site",
+                    f"does not settle in {MAX_ROUNDS} rounds; left are {', '.join(result['todo'])}",
+                    "See which of two owners keeps changing the same value.",
+                )
+            ]
+        )
+    waiting = {
+        entry.path: previous.get("waiting", {}).get(entry.path, boot)
+        for report in reports
+        for entry in report.plan.awaiting_reboot
+    }
+    result["next"] = {"round": number, "waiting": waiting, "rebooting_from": boot if "reboot" in result["todo"] else ""}
+    return result
+
+
+def _summary(reports: list[Report], allow: Disruption) -> dict[str, Any]:
+    results = {report.resource: report.as_result() for report in reports}
+    merged: dict[str, Any] = {
+        key: [one for result in results.values() for one in result[key]]
+        for key in ("plan", "blocked", "deferred", "awaiting_reboot", "reboot_reasons", "notes")
+    }
+    merged["reboot_required"] = bool(merged["reboot_reasons"])
+    merged["reboot_allowed"] = allow >= Disruption.HOST
+    merged["todo"] = [report.resource for report in reports if report.plan.changes]
+    if merged["reboot_required"] and merged["reboot_allowed"]:
+        merged["todo"].append("reboot")
+    merged["verified"] = all(report.plan.empty for report in reports)
+    merged["diff"] = {
+        side: "".join(result["diff"][side] for result in results.values()) for side in ("before", "after")
+    }
+    merged["msg"] = _sentence(merged)
+    return merged
+
+
+def _sentence(merged: Mapping[str, Any]) -> str:
+    if merged["verified"]:
+        return "as wanted"
+    parts = [f"{len(merged['plan'])} changes to make"] if merged["plan"] else []
+    if merged["blocked"]:
+        parts.append(
+            f"{len(merged['blocked'])} of them blocked: " + "; ".join(one["path"] for one in merged["blocked"])
+        )
+    if merged["deferred"]:
+        parts.append(
+            "deferred: " + "; ".join(f"{one['resource']} waits for {one['waits_for']}" for one in merged["deferred"])
+        )
+    if merged["reboot_required"]:
+        how = (
+            "a reboot" if merged["reboot_allowed"] else "a reboot that gpudirect_allow does not cover, left for later,"
+        )
+        parts.append(f"{how} is needed for " + "; ".join(merged["reboot_reasons"]))
+    return ", ".join(parts)

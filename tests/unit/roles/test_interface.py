@@ -1,0 +1,78 @@
+"""The roles' interface is the engine's tables: argument specs are rendered from them, defaults and tasks agree."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.vela.gpudirect.plugins.module_utils import hugepages, kernel_args, reboot, site
+from ansible_collections.vela.gpudirect.plugins.module_utils.core.schema import Schema
+
+ROOT = Path(__file__).resolve().parents[3]
+ROLES: dict[str, tuple[str, tuple[Schema, ...]]] = {
+    "kernel": ("IOMMU, kernel arguments and huge pages of a host.", (kernel_args.SCHEMA, hugepages.SCHEMA)),
+    "reboot": ("One coalesced reboot for everything that waits for it, with consent.", (reboot.SCHEMA,)),
+    "preflight": ("Why a host could not be looked at, in plain sentences.", ()),
+}
+HEADER = "---\n# Rendered from the engine's tables by tests/unit/roles (GPUDIRECT_REGENERATE=1); the tables are the source.\n"
+
+
+class _Indented(yaml.SafeDumper):
+    """Lists inside mappings are indented, as yamllint and ansible-lint want them."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+
+def options_of(schemas: tuple[Schema, ...]) -> dict[str, Any]:
+    return {name: option for schema in schemas for name, option in schema.options().items()}
+
+
+def rendered(role: str) -> str:
+    sentence, schemas = ROLES[role]
+    document = {
+        "argument_specs": {
+            "main": {
+                "short_description": sentence,
+                "author": ["vela.gpudirect contributors (!UNKNOWN)"],
+                "options": options_of(schemas),
+            }
+        }
+    }
+    return HEADER + yaml.dump(document, Dumper=_Indented, sort_keys=False, width=150, allow_unicode=True)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_argument_specs_are_rendered_from_the_tables(role: str) -> None:
+    path = ROOT / "roles" / role / "meta" / "argument_specs.yml"
+    if os.environ.get("GPUDIRECT_REGENERATE"):
+        path.write_text(rendered(role), encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == rendered(role)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_defaults_are_those_of_the_tables(role: str) -> None:
+    path = ROOT / "roles" / role / "defaults" / "main.yml"
+    defaults = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else None
+    assert (defaults or {}) == {name: option.get("default") for name, option in options_of(ROLES[role][1]).items()}
+
+
+def test_every_role_of_the_tree_is_in_the_table() -> None:
+    assert sorted(ROLES) == sorted(path.name for path in (ROOT / "roles").iterdir())
+
+
+@pytest.mark.parametrize("resource", site.RESOURCES)
+def test_the_kernel_role_passes_every_option_under_its_own_name(resource: Any) -> None:
+    tasks = yaml.safe_load((ROOT / "roles/kernel/tasks/main.yml").read_text(encoding="utf-8"))
+    name = f"vela.gpudirect.{resource.SCHEMA.name}"
+    passed = next(task[name] for task in tasks if name in task)
+    assert set(passed) == {*resource.SCHEMA.variables(), "gpudirect_allow"}
+    assert all(value == f"{{{{ {option} }}}}" for option, value in passed.items() if option != "gpudirect_allow")
+
+
+def test_the_roles_know_all_variables_of_the_engine() -> None:
+    in_roles = {name for _sentence, schemas in ROLES.values() for name in options_of(schemas)}
+    assert in_roles == site.known_variables() - set(site.SCHEMA.variables())
