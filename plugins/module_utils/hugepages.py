@@ -54,8 +54,9 @@ PAGES_FIELD = Field(
 DEFAULT_SIZE_FIELD = Field(
     "kernel_hugepages_default_size",
     "str",
-    ("Page size of C(/dev/hugepages) and of requests that name none. Omitted: the kernel's own.",),
-    choices=tuple(KIB),
+    ("Page size of C(/dev/hugepages) and of requests that name none; V(kernel) leaves it to the kernel.",),
+    default="kernel",
+    choices=(*KIB, "kernel"),
 )
 KEEP_FIELD = Field(
     "kernel_hugepages_keep_mib",
@@ -165,7 +166,7 @@ def desired_of(values: Mapping[str, Any]) -> Desired:
         raise IntentError(problems)
     return Desired(
         tuple(sorted(pages, key=lambda one: -KIB[one.size])),
-        values["kernel_hugepages_default_size"],
+        None if values["kernel_hugepages_default_size"] == "kernel" else values["kernel_hugepages_default_size"],
         values.get("kernel_hugepages_keep_mib") or 0,
     )
 

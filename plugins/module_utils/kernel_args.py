@@ -266,24 +266,22 @@ def _awaiting(
     """What the running kernel lacks, or still has; a boot since the entries were written makes it a failure."""
     written = "" if rewriting else _written_boot(current.store, owned)
     waiting = [
-        Awaiting(
-            f"kernel_args.live[{_spelling(group)}]",
-            list(group.of(current.live)),
-            list(group.wanted(group.of(current.live))),
-            "the running kernel was started without it",
-            written,
-        )
+        _waiting(_spelling(group), group.of(current.live), group.wanted(group.of(current.live)), written)
         for group in groups
         if not group.live_by and not group.met_by(current.live)
     ]
     expected = _expected(groups, current.store, owned)
     for name in sorted(former):
-        live, wanted = ([one for one in line if name_of(one) == name] for line in (current.live, expected))
+        live, wanted = (tuple(one for one in line if name_of(one) == name) for line in (current.live, expected))
         if live != wanted:
-            waiting.append(
-                Awaiting(f"kernel_args.live[{name}]", live, wanted, "the running kernel was started with it", written)
-            )
+            waiting.append(_waiting(name, live, wanted, written))
     return waiting
+
+
+def _waiting(name: str, live: tuple[str, ...], wanted: tuple[str, ...], written: str) -> Awaiting:
+    until, then = (" ".join(words) or "absent" for words in (live, wanted))
+    why = f"{until} until the reboot, then {then}"
+    return Awaiting(f"kernel_args.live[{name}]", list(live), list(wanted), why, written)
 
 
 def _written_boot(store: BootStore | None, owned: Mapping[str, Any]) -> str:

@@ -26,8 +26,9 @@ SCHEMA = Schema(
             "str",
             (
                 "A command on the controller that prints the end of the host's console, such as V(ipmitool -H bmc sol ...) or a log reader.",
-                "It is run only for a host that does not come back, and its output is put into the error.",
+                "It is run only for a host that does not come back, and its output is put into the error. Empty: there is none.",
             ),
+            default="",
         ),
     ),
 )
