@@ -1,0 +1,1 @@
+"""Runs of the site through ansible-runner, as typed events and outcomes."""

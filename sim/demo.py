@@ -1,0 +1,202 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The demonstration: stock hosts of the simulated rack become what the inventory says, and it is proven.
+
+Prediction, real run with a real reboot, verification from outside the engine, a second run that changes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rollout.run import HostOutcome, Outcome, TaskEnd, playbook
+
+ROOT = Path(__file__).resolve().parents[1]
+INVENTORY = ROOT / "inventories" / "sim"
+ARTIFACTS = ROOT / ".rack" / "demo"
+RACK = ROOT / "sim" / "rack"
+HOSTS = ("node-a", "node-b")
+
+
+@dataclass
+class Screen:
+    """Progress lines with the seconds since the start; a host that is long at one task is named every 20 s."""
+
+    started: float = field(default_factory=time.monotonic)
+    doing: dict[str, tuple[str, float]] = field(default_factory=dict)
+
+    def say(self, text: str) -> None:
+        """One line."""
+        print(f"[{time.monotonic() - self.started:5.0f} s] {text}", flush=True)
+
+    def begins(self, host: str, task: str) -> None:
+        """A task begins on a host."""
+        self.doing[host] = (task, time.monotonic())
+
+    def ends(self, ended: TaskEnd) -> None:
+        """A task ended on a host; what changed, failed or was looked at gets a line."""
+        self.doing.pop(ended.host, None)
+        text = _line(ended)
+        if text:
+            self.say(f"  {ended.host}: {text}")
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Names what is still being waited for, while the block runs."""
+        stop = threading.Event()
+
+        def watch() -> None:
+            while not stop.wait(20):
+                for host, (task, since) in sorted(self.doing.items()):
+                    if time.monotonic() - since > 15:
+                        self.say(f"  {host}: still at: {task} ({time.monotonic() - since:.0f} s)")
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+
+def _line(ended: TaskEnd) -> str:
+    if ended.action.endswith("host_plan") and ended.ending == "ok":
+        return f"looked: {ended.result.get('msg', '')}"
+    if ended.ending in ("failed", "unreachable"):
+        return f"{ended.ending}: {ended.task}: {ended.result.get('msg', '')}"
+    if ended.changed:
+        return f"done: {ended.task}"
+    return ""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status 0 when every host is verified and the second run changed nothing, else 1."""
+    options = _options(arguments)
+    if options.down:
+        return subprocess.call([str(RACK), "down"])
+    screen = Screen()
+    kept = _running()
+    try:
+        verdict = _demonstrate(screen, kept)
+    finally:
+        if not options.keep:
+            screen.say("taking the rack down (--keep leaves it up)")
+            subprocess.call([str(RACK), "down"])
+    print(verdict.text, flush=True)
+    return 0 if verdict.good else 1
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="./demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--keep", action="store_true", help="leave the rack up at the end")
+    parser.add_argument("--down", action="store_true", help="only take the rack down")
+    return parser.parse_args(arguments)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The last line of the demonstration."""
+
+    good: bool
+    text: str
+
+
+def _demonstrate(screen: Screen, kept: bool) -> Verdict:
+    screen.say(
+        "the rack: "
+        + ("it is up from before and is used as it is" if kept else f"booting {' and '.join(HOSTS)} from fresh disks")
+    )
+    if subprocess.call([str(RACK), "up", *HOSTS, *([] if kept else ["--fresh"])]) != 0:
+        return Verdict(False, "FAILED: the rack did not come up; the lines above say why.")
+    screen.say("1/4 what a run would do (site.yml --check): nothing is written")
+    predicted = _site(screen, "--check")
+    screen.say("2/4 the run (site.yml): changes, one reboot, a fresh look")
+    made = _site(screen)
+    screen.say("3/4 verification from outside the engine (playbooks/verify.yml)")
+    verified = _run(screen, "playbooks/verify.yml")
+    screen.say("4/4 the run again (site.yml): nothing may change")
+    again = _site(screen)
+    return _verdict(predicted, made, verified, again)
+
+
+def _site(screen: Screen, *arguments: str) -> Outcome:
+    return _run(screen, "site.yml", *arguments)
+
+
+def _run(screen: Screen, name: str, *arguments: str) -> Outcome:
+    with screen.watched():
+        outcome = playbook(
+            name, INVENTORY, ARTIFACTS, hosts=HOSTS, arguments=arguments, on_task=screen.ends, on_start=screen.begins
+        )
+    if not outcome.ok:
+        screen.say(f"  {name} ended as {outcome.status}; all of its output: {outcome.output}")
+    return outcome
+
+
+def _verdict(predicted: Outcome, made: Outcome, verified: Outcome, again: Outcome) -> Verdict:
+    print(flush=True)
+    faults = 0
+    for host in HOSTS:
+        text, good = _row(predicted.hosts[host], made.hosts[host], again.hosts[host], verified.ok)
+        faults += not good
+        print(f"{host:<10} {text}", flush=True)
+    if faults or not verified.ok:
+        return Verdict(False, f"FAILED: {faults} of {len(HOSTS)} hosts are not what the inventory says.")
+    return Verdict(
+        True,
+        f"VERIFIED: {len(HOSTS)} of {len(HOSTS)} hosts are what the inventory says, and a second run changed nothing.",
+    )
+
+
+def _row(predicted: HostOutcome, made: HostOutcome, again: HostOutcome, verified: bool) -> tuple[str, bool]:
+    """The line of one host, and whether it is good."""
+    foreseen, done = _planned(predicted), _made(made)
+    if not made.ok:
+        return f"FAILED: {made.message}", False
+    if foreseen != done:
+        return f"FAILED: the check predicted {foreseen} and the run did {done}", False
+    if not again.ok or again.changed or not again.last_plan.get("verified"):
+        return f"FAILED: the second run was not quiet: {again.message}", False
+    if not verified:
+        return "FAILED: the verification found a difference", False
+    reboots = sum(task.changed for task in made.tasks if task.action.endswith("reboot"))
+    quiet = f"{len(again.tasks)} task(s), {again.executions} execution(s), 0 changes"
+    return f"verified: {len(done)} changes as predicted, {reboots} reboot(s); second run {quiet}", True
+
+
+def _planned(outcome: HostOutcome) -> list[str]:
+    """The changes that the first look foresaw."""
+    plans = [task.result for task in outcome.tasks if task.action.endswith("host_plan") and task.ending == "ok"]
+    return _paths(plans[0]["plan"]) if plans else []
+
+
+def _made(outcome: HostOutcome) -> list[str]:
+    """The changes that the resources' own modules report to have made."""
+    results = [task.result for task in outcome.tasks if task.changed and "plan" in task.result]
+    return [path for result in results for path in _paths(result["plan"])]
+
+
+def _paths(plan: Sequence[dict[str, object]]) -> list[str]:
+    return [f"{one['path']}: {one['before']} -> {one['after']}" for one in plan]
+
+
+def _running() -> bool:
+    """True when a host of the demonstration is up already."""
+    done = subprocess.run([str(RACK), "status", "--json"], capture_output=True, text=True, check=False)
+    return done.returncode == 0 and any(f'"{host}"' in done.stdout for host in HOSTS) and '"up"' in done.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())
