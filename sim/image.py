@@ -1,0 +1,141 @@
+"""The image cache: built once for each recipe, shared by all checkouts, removed only when unused."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sim import build
+from sim.build import Say, build_image
+from sim.emulator import Emulator
+from sim.errors import RackError
+from sim.places import Rack, cache_folder
+from sim.requirements import debian_mirror, install_missing
+
+KEY_LENGTH = 16
+
+
+@dataclass(frozen=True)
+class Image:
+    """A complete image in the cache."""
+
+    folder: Path
+
+    @property
+    def key(self) -> str:
+        """The hash of the recipe that it was built from."""
+        return self.folder.name.removeprefix("image-")
+
+    @property
+    def disk(self) -> Path:
+        """The base of every host's overlay; never written to."""
+        return self.folder / "base.img"
+
+    @property
+    def kernel(self) -> Path:
+        """The kernel in the image, for the KVM probe."""
+        return self.folder / "vmlinuz"
+
+    @property
+    def emulator(self) -> Emulator:
+        """QEMU and its firmware."""
+        return Emulator(self.folder / "emulator")
+
+    def hold(self) -> int:
+        """Return a shared lock that keeps the image from being pruned while it is in use."""
+        lock = os.open(self.folder / "in-use", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        return lock
+
+
+def recipe_key(recipe: Path, builder: Path = Path(build.__file__)) -> str:
+    """Return the hash over every file that decides what is in the image."""
+    digest = hashlib.sha256()
+    files = [(path.relative_to(recipe).as_posix(), path) for path in recipe.rglob("*")]
+    for name, path in [*sorted(file for file in files if file[1].is_file()), ("", builder)]:
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest.update(f"{name}\0{content}\n".encode())
+    return digest.hexdigest()[:KEY_LENGTH]
+
+
+def find_image(rack: Rack) -> Image | None:
+    """Return the image of the current recipe if it is built."""
+    folder = cache_folder() / f"image-{recipe_key(rack.recipe)}"
+    return Image(folder) if folder.is_dir() else None
+
+
+def ensure_image(rack: Rack, say: Say) -> Image:
+    """Return the image of the current recipe, building it once for all who ask at the same time."""
+    if found := find_image(rack):
+        return found
+    if os.geteuid() != 0:
+        raise RackError("image: building it needs root. Run 'sim/rack image' as root once.")
+    install_missing(rack.packages, say)
+    cache = cache_folder()
+    cache.mkdir(parents=True, exist_ok=True)
+    with _building(cache, say):
+        return find_image(rack) or _build(rack, cache, say)
+
+
+def prune(rack: Rack) -> list[Path]:
+    """Remove images of other recipes that no running host uses, and return their folders."""
+    current = recipe_key(rack.recipe)
+    removed = []
+    for folder in sorted(cache_folder().glob("image-*")):
+        if folder.name != f"image-{current}" and _nobody_uses(folder):
+            # Out of sight first: a half-removed image must not look like a whole one.
+            doomed = folder.rename(folder.with_name("removing-" + folder.name))
+            shutil.rmtree(doomed)
+            removed.append(folder)
+    return removed
+
+
+@contextlib.contextmanager
+def _building(cache: Path, say: Say) -> Iterator[None]:
+    lock = os.open(cache / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another rack builds an image, waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _build(rack: Rack, cache: Path, say: Say) -> Image:
+    # Under the lock nobody else builds, so what lies here was left by a builder that was killed.
+    for pattern in ("building-*", "removing-*"):
+        for left in cache.glob(pattern):
+            shutil.rmtree(left)
+    key = recipe_key(rack.recipe)
+    work = cache / f"building-{key}"
+    work.mkdir()
+    try:
+        build_image(rack.recipe, work, debian_mirror(), say)
+        return Image(work.rename(cache / f"image-{key}"))
+    except RackError:
+        kept = cache / "last-failed-build.log"
+        with contextlib.suppress(FileNotFoundError):
+            (work / "build.log").replace(kept)
+        raise
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _nobody_uses(folder: Path) -> bool:
+    lock = os.open(folder / "in-use", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(lock)
+    return True
