@@ -15,6 +15,7 @@ echo "uid=$(id -u)"
 echo "machine=$(uname -m)"
 [ "$(id -u)" = 0 ] && echo root=yes || { sudo -n true 2>/dev/null && echo root=yes || echo root=no; }
 [ -r /etc/os-release ] && ( . /etc/os-release; echo "id=$ID"; echo "version=$VERSION_ID"; echo "system=$PRETTY_NAME" )
+echo "sudo=$(command -v sudo)"
 echo "python=$(INTERPRETER -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)"
 """
 
@@ -54,6 +55,9 @@ def problems_of(facts: Mapping[str, str], interpreter: str) -> list[Problem]:
                 wanted="root",
             )
         )
+    elif not facts.get("sudo"):
+        advice = "Install sudo, or set ansible_become: false for hosts with root logins."
+        problems.append(Problem("preflight", "the playbooks become root with sudo, which is not installed", advice))
     version = _version(facts.get("python", ""))
     if version is None:
         problems.append(
