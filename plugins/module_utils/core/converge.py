@@ -90,7 +90,7 @@ def bring(
     plan = _with_waiting(resource.plan(desired, resource.read(host, desired), owned.of(name)), waiting or {})
     if check or not plan.changes:
         _require_live(plan, boot)
-        return Report(name, plan, allow, bool(plan.changes), None if plan.changes else plan.empty, plan)
+        return Report(name, plan, allow, bool(plan.changes), None if plan.changes else True, plan)
     _require_consent(plan, allow)
     _apply_all(resource, plan, host, owned, boot)
     left = resource.plan(desired, resource.read(host, desired), owned.of(name))
