@@ -1,0 +1,32 @@
+"""The tree of a host that is as its inventory wants it, to be judged through gpudirect_root."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.vela.gpudirect.plugins.module_utils import site
+from ansible_collections.vela.gpudirect.plugins.module_utils.core.change import Disruption
+from ansible_collections.vela.gpudirect.plugins.module_utils.core.converge import converge
+
+from tests.fixtures import hosts
+
+# The kernel of the published recipe, on the two NUMA nodes of 64 GiB that the fixture has.
+INTENT: dict[str, Any] = {
+    "kernel_iommu": "passthrough",
+    "kernel_args": ["mitigations=auto"],
+    "kernel_args_absent": ["pcie_acs_override"],
+    "kernel_hugepages": [{"size": "1G", "per_node": 24}, {"size": "2M", "nodes": {"0": 64, "1": 64}}],
+    "kernel_hugepages_default_size": "1G",
+}
+
+
+def converged_tree(root: Path) -> dict[str, Any]:
+    """Write the tree and return the variables of a host that is judged by it."""
+    host = hosts.build(root, "debian_13")
+    for _turn in ("before the boot", "after it"):
+        for resource in site.RESOURCES:
+            own = resource.SCHEMA.from_variables(INTENT)
+            converge(resource, own, host, allow=Disruption.HOST, check=False)
+        host.boot()
+    return {**INTENT, "gpudirect_root": str(root), "gpudirect_allow": "host"}
