@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -150,7 +151,7 @@ def _typed(kind: str, path: str, given: Any) -> Any:
         return given
     if kind == "bool" and isinstance(given, str) and given.lower() in ("true", "false", "yes", "no"):
         return given.lower() in ("true", "yes")
-    if kind == "int" and isinstance(given, str) and given.strip().lstrip("-").isdigit():
+    if kind == "int" and isinstance(given, str) and re.fullmatch(r"-?[0-9]{1,18}", given.strip()):
         return int(given)
     python = {"str": str, "int": int, "bool": bool, "dict": Mapping, "list": (list, tuple)}[kind]
     if not isinstance(given, python) or (kind == "int" and isinstance(given, bool)):  # type: ignore[arg-type]
