@@ -54,6 +54,11 @@ class Host:
     root: str = "/"
     commands: list[Done] = field(default_factory=list)
 
+    @property
+    def captured(self) -> bool:
+        """True for a captured tree, which is judged and never changed."""
+        return self.root != "/"
+
     def at(self, path: str) -> str:
         """Where a path of the host lies for this process."""
         return path if self.root == "/" else os.path.join(self.root, path.lstrip("/"))
@@ -63,7 +68,7 @@ class Host:
     def read_text(self, path: str) -> Text:
         """Text of a file; ABSENT when it is not there, Unreadable when it cannot be read."""
         try:
-            with open(self.at(path), encoding="utf-8", errors="surrogateescape") as stream:
+            with open(self.at(path), encoding="utf-8", errors="surrogateescape", newline="") as stream:
                 return stream.read()
         except (FileNotFoundError, NotADirectoryError):
             return ABSENT
@@ -153,7 +158,7 @@ class Host:
         self._make_folders(os.path.dirname(target))
         handle, temporary = tempfile.mkstemp(prefix=".gpudirect.", dir=os.path.dirname(target))
         try:
-            with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as stream:
+            with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
                 stream.write(text)
                 stream.flush()
                 _keep_identity(target, stream.fileno(), mode)
@@ -172,15 +177,18 @@ class Host:
         with open(self.at(path), "w", encoding="ascii") as stream:
             stream.write(text)
 
-    def remove(self, path: str) -> None:
-        """Remove a file durably; one that is not there is fine. Our own empty state folder goes too."""
+    def remove(self, path: str, *, with_folder: bool = False) -> None:
+        """Remove a file durably, and its folder where that is asked and nothing else is in it.
+
+        A file that is not there is fine.
+        """
         self._only_live(path)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.at(path))
             _sync_folder(os.path.dirname(self.at(path)))
-        if os.path.dirname(path) == STATE:
+        if with_folder:
             with contextlib.suppress(OSError):
-                os.rmdir(self.at(STATE))
+                os.rmdir(os.path.dirname(self.at(path)))
 
     def sync(self) -> None:
         """Bring what programs have written to the disk, so that a power cut cannot take it back."""
@@ -226,7 +234,7 @@ class Host:
     # -------------------------------------------------------------------------------------
 
     def _only_live(self, path: str) -> None:
-        if self.root != "/":
+        if self.captured:
             raise HostRefused(
                 [Problem(path, f"a captured tree is never written (root {self.root})", "Run against the host itself.")]
             )
