@@ -85,8 +85,11 @@ def missing_table(iommu: Iommu, vendor_allowed: bool) -> list[Problem]:
 
 
 def not_working(iommu: Iommu) -> list[Problem]:
-    """The problem of a kernel that was started with the right arguments and made no groups."""
-    if iommu.groups != 0:
+    """The problem of a kernel that was started with the right arguments and made no groups.
+
+    Where the firmware describes no IOMMU yet, there cannot be any: a later step turns it on.
+    """
+    if iommu.groups != 0 or not iommu.described:
         return []
     return [
         Problem(
