@@ -10,7 +10,7 @@ message may name another node. The boot half is written by ``kernel_args``; this
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,7 +85,7 @@ class Pages:
         """Pages for each node of a host that has memory."""
         if self.per_node is not None:
             return dict.fromkeys(sorted(nodes), self.per_node)
-        return {**dict.fromkeys(sorted(nodes), 0), **dict(self.nodes)}
+        return {**dict.fromkeys(sorted(nodes), 0), **{node: count for node, count in self.nodes if node in nodes}}
 
 
 @dataclass(frozen=True)
@@ -199,6 +199,21 @@ def _node_counts(path: str, nodes: Mapping[Any, Any]) -> tuple[tuple[int, int], 
     return tuple(sorted(counts.items()))
 
 
+def absent_problems(desired: Desired, absent: Sequence[str]) -> list[Problem]:
+    """The entries of kernel_args_absent that a wanted reservation needs."""
+    wanted = bool(desired.pages or desired.default_size)
+    return [
+        Problem(
+            f"kernel_args_absent[{index}]",
+            "contradicts kernel_hugepages, which owns this name",
+            "Give one of the two.",
+            found=one,
+        )
+        for index, one in enumerate(absent)
+        if wanted and one in BOOT_NAMES
+    ]
+
+
 def boot_arguments(desired: Desired, nodes: Mapping[int, Node]) -> tuple[str, ...]:
     """The kernel arguments that reserve the pages at boot, the largest size first.
 
@@ -280,9 +295,9 @@ def _count(host: Host, name: str, size: str) -> Count | None:
 
 def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     """Live changes by node; what the kernel could not find room for waits for a boot."""
-    refusals = _refusals(desired, current)
-    if refusals:
-        raise HostRefused(refusals)
+    refused = refusals(desired, current.nodes)
+    if refused:
+        raise HostRefused(refused)
     booted = _started_with(desired, current)
     wanted: set[str] = set()
     verdicts: list[Change | Awaiting | Problem] = list(_default_size(desired, current, booted))
@@ -401,23 +416,24 @@ def _undone(owned: Mapping[str, Any], wanted: set[str], current: Current) -> lis
     return changes
 
 
-def _refusals(desired: Desired, current: Current) -> list[Problem]:
-    problems = [problem for pages in desired.pages for problem in _unknown_nodes(pages, current)]
+def refusals(desired: Desired, nodes: Mapping[int, Node]) -> list[Problem]:
+    """Why the host cannot have such a reservation, be it at once or at a boot."""
+    problems = [problem for pages in desired.pages for problem in _unknown_nodes(pages, nodes)]
     if problems or not desired.pages:
         return problems
-    total = sum(node.memory_mib for node in current.nodes.values())
-    taken = {number: 0 for number in current.nodes}
+    total = sum(node.memory_mib for node in nodes.values())
+    taken = {number: 0 for number in nodes}
     for pages in desired.pages:
-        for number, count in pages.by_node(current.nodes).items():
+        for number, count in pages.by_node(nodes).items():
             taken[number] += count * KIB[pages.size] // 1024
     for number, mib in taken.items():
-        if mib > current.nodes[number].memory_mib:
+        if mib > nodes[number].memory_mib:
             problems.append(
                 Problem(
                     "kernel_hugepages",
                     f"node {number} is smaller than its pages",
                     "Ask for fewer pages on it.",
-                    found=f"{current.nodes[number].memory_mib} MiB of memory",
+                    found=f"{nodes[number].memory_mib} MiB of memory",
                     wanted=f"{mib} MiB of pages",
                 )
             )
@@ -436,9 +452,9 @@ def _refusals(desired: Desired, current: Current) -> list[Problem]:
     return problems
 
 
-def _unknown_nodes(pages: Pages, current: Current) -> list[Problem]:
-    strange = [number for number, count in pages.nodes if number not in current.nodes and count]
-    known = ", ".join(map(str, sorted(current.nodes))) or "none"
+def _unknown_nodes(pages: Pages, nodes: Mapping[int, Node]) -> list[Problem]:
+    strange = [number for number, count in pages.nodes if number not in nodes and count]
+    known = ", ".join(map(str, sorted(nodes))) or "none"
     return [
         Problem(
             f"{pages.path}.nodes[{number}]",
