@@ -10,20 +10,18 @@ the boot loader will really read (grub.cfg, BLS entries), the running kernel fro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Union
 
 from . import hugepages, iommu
 from .boot import bls_store, grub, grub_store
 from .boot.arguments import absent_problems, argument_problems, contradictions, groups_of
 from .boot.cmdline import LIMIT_BYTES, Group, name_of, split, value_of
-from .boot.edited import Grubby, Regenerate, Remove, WriteText
+from .boot.edited import NAMES, Regenerate, Remove, WriteText
 from .core.change import Absent, Awaiting, Change, Plan, Unreadable
 from .core.errors import HostRefused, IntentError, Problem, UnreadableState, VerificationFailed
 from .core.host import Host, Space
 from .core.schema import Field, Schema
-
-NAMES = "kernel_args.names"
 
 SCHEMA = Schema(
     "kernel_args",
@@ -138,6 +136,7 @@ def parse(params: Mapping[str, Any]) -> Desired:
         problem for index, one in enumerate(absent) for problem in absent_problems(f"kernel_args_absent[{index}]", one)
     ]
     problems += contradictions(arguments, absent, values["kernel_iommu"])
+    problems += hugepages.absent_problems(pages, absent)
     if problems:
         raise IntentError(problems)
     groups = groups_of(arguments) + tuple(
@@ -220,13 +219,14 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
         name for group in groups for name in group.names
     )
     changes = _next_boot(groups, current.store, owned, former)
-    refusals = absent_table + _refusals(changes, current)
+    refusals = absent_table + hugepages.refusals(desired.hugepages, current.nodes)
+    refusals += _refusals(changes, groups, former, current, owned)
     if refusals:
         raise HostRefused(refusals)
     awaiting = _awaiting(groups, former, current, owned, bool(changes))
     if not awaiting and desired.iommu != "unmanaged" and iommu.not_working(current.iommu):
         raise VerificationFailed(iommu.not_working(current.iommu))
-    changes = _with_names(changes, groups, owned, former)
+    changes = _with_names(changes, groups, current.store, owned)
     changes += _forgotten(desired, owned, former, done=not changes and not awaiting)
     return Plan(tuple(changes), (), tuple(awaiting), _notes(current))
 
@@ -272,9 +272,9 @@ def _awaiting(
     ]
     expected = _expected(groups, current.store, owned)
     for name in sorted(former):
-        live, wanted = (tuple(one for one in line if name_of(one) == name) for line in (current.live, expected))
-        if live != wanted:
-            waiting.append(_waiting(name, live, wanted, written))
+        live, *wanted = ([one for one in line if name_of(one) == name] for line in (current.live, *expected))
+        if wanted and live not in wanted:
+            waiting.append(_waiting(name, tuple(live), tuple(wanted[-1]), written))
     return waiting
 
 
@@ -297,10 +297,11 @@ def _written_boot(store: BootStore | None, owned: Mapping[str, Any]) -> str:
     return boots.pop() if len(boots) == 1 else ""
 
 
-def _expected(groups: Sequence[Group], store: BootStore | None, owned: Mapping[str, Any]) -> tuple[str, ...]:
+def _expected(groups: Sequence[Group], store: BootStore | None, owned: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """What a running kernel may have been started with once the plan is carried out and the host has booted."""
     if isinstance(store, grub_store.Store):
         return grub_store.expected(groups, store, owned)
-    return bls_store.expected(groups, store, owned) if store else ()
+    return bls_store.expected(groups, store, owned) if store else []
 
 
 def _spelling(group: Group) -> str:
@@ -308,20 +309,26 @@ def _spelling(group: Group) -> str:
 
 
 def _with_names(
-    changes: list[Change], groups: Sequence[Group], owned: Mapping[str, Any], former: frozenset[str]
+    changes: list[Change], groups: Sequence[Group], store: BootStore, owned: Mapping[str, Any]
 ) -> list[Change]:
-    """The changes, each noting all names that are ours, so that a run that is cut short can still be undone."""
-    known = frozenset(owned.get(NAMES, {}).get("names", ()))
-    names = {
-        NAMES: {
-            "before": None,
-            "names": sorted(known | former | frozenset(name for group in groups for name in group.names)),
-        }
-    }
-    return [
-        Change(one.path, one.before, one.after, one.why, one.disrupts, one.step, {**one.remember, **names}, one.forget)
-        for one in changes
-    ]
+    """The changes, each noting all names that are ours, so that a run that is cut short can still be undone.
+
+    The last one also drops the records of files that are no longer there.
+    """
+    if not changes:
+        return []
+    known = owned.get(NAMES, {"names": (), "entries": _entries(store)})
+    names = sorted({*known["names"], *(name for group in groups for name in group.names)})
+    record = {NAMES: {"before": None, "names": names, "entries": known.get("entries", [])}}
+    changes = [replace(one, remember={**one.remember, **record}) for one in changes]
+    there = {NAMES, *(f"kernel_args[{path}]" for path in store.writes)}
+    gone = tuple(sorted(owned.keys() - there))
+    return [*changes[:-1], replace(changes[-1], forget=(*changes[-1].forget, *gone))]
+
+
+def _entries(store: BootStore) -> list[str]:
+    """The boot entries that were there before us; those of later kernels inherit our arguments."""
+    return sorted(store.entries) if isinstance(store, bls_store.Store) else []
 
 
 def _forgotten(desired: Desired, owned: Mapping[str, Any], former: frozenset[str], *, done: bool) -> list[Change]:
@@ -331,7 +338,7 @@ def _forgotten(desired: Desired, owned: Mapping[str, Any], former: frozenset[str
     why = "nothing of them is left on the host"
     if desired.empty:
         return [Change(NAMES, sorted(former) or None, None, why, forget=tuple(sorted(owned)))]
-    left = {NAMES: {"before": None, "names": sorted(frozenset(owned[NAMES]["names"]) - former)}}
+    left = {NAMES: {**owned[NAMES], "names": sorted(frozenset(owned[NAMES]["names"]) - former)}}
     return [Change(NAMES, sorted(former), None, why, remember=left)]
 
 
@@ -358,9 +365,17 @@ def _no_loader(desired: Desired, current: Current) -> Problem:
     )
 
 
-def _refusals(changes: Sequence[Change], current: Current) -> list[Problem]:
-    """What would stop one of the writes half-way, found before the first."""
-    problems = []
+def _refusals(
+    changes: Sequence[Change],
+    groups: Sequence[Group],
+    former: frozenset[str],
+    current: Current,
+    owned: Mapping[str, Any],
+) -> list[Problem]:
+    """What would stop one of the writes half-way or make it useless, found before the first."""
+    problems: list[Problem] = []
+    if not changes:
+        return problems
     for change in changes:
         path = change.path[len("kernel_args[") : -1]
         if path in current.refusals:
@@ -371,13 +386,13 @@ def _refusals(changes: Sequence[Change], current: Current) -> list[Problem]:
                     "Make it writable, or leave the kernel options out of this host's inventory.",
                 )
             )
-    problems += _no_room(changes, current)
-    return problems + _too_long(changes, current)
+    problems += _no_room(current)
+    return problems + _too_long(groups, former, current, owned) + _unheard(groups, current, owned)
 
 
-def _no_room(changes: Sequence[Change], current: Current) -> list[Problem]:
+def _no_room(current: Current) -> list[Problem]:
     """Boot entries are written next to the old ones before they replace them, so /boot needs room for both."""
-    if not changes or current.space is None:
+    if current.space is None:
         return []
     need = 65536 + (
         2 * len(current.store.generated.encode("utf-8", "surrogateescape"))
@@ -398,22 +413,40 @@ def _no_room(changes: Sequence[Change], current: Current) -> list[Problem]:
     ]
 
 
-def _too_long(changes: Sequence[Change], current: Current) -> list[Problem]:
+def _too_long(
+    groups: Sequence[Group], former: frozenset[str], current: Current, owned: Mapping[str, Any]
+) -> list[Problem]:
     """The kernel cuts a line that is too long without a word."""
-    extra = sum(
-        len(" ".join(map(str, change.after or []))) - len(" ".join(map(str, change.before or [])))
-        for change in changes[-1:]
-    )
-    longest = max((line.length for line in current.store.lines), default=0) if current.store else 0
-    if not changes or longest + extra <= LIMIT_BYTES:
+    if isinstance(current.store, grub_store.Store):
+        longest = grub_store.longest(groups, current.store, owned, former)
+    else:
+        longest = bls_store.longest(groups, current.store, owned) if current.store else 0
+    if longest <= LIMIT_BYTES or not groups:
         return []
     return [
         Problem(
             "kernel_args",
             "makes the kernel's command line too long, and the kernel would cut it",
             "Give fewer arguments.",
-            found=f"{longest + extra} bytes",
+            found=f"{longest} bytes",
             wanted=f"at most {LIMIT_BYTES}",
+        )
+    ]
+
+
+def _unheard(groups: Sequence[Group], current: Current, owned: Mapping[str, Any]) -> list[Problem]:
+    """The kernel hands everything behind a ``--`` to the first process."""
+    ours = {name for group in groups for name in group.names}
+    behind = [line[line.index("--") :] for line in _expected(groups, current.store, owned) if "--" in line]
+    lost = sorted({one for line in behind for one in line if name_of(one) in ours})
+    if not lost:
+        return []
+    return [
+        Problem(
+            "kernel_args",
+            "somebody's -- ends the kernel's arguments before ours",
+            "Take the -- out of the boot loader's configuration, or move it to the end.",
+            found=f"-- before {' '.join(lost)}",
         )
     ]
 
@@ -427,17 +460,7 @@ def apply(change: Change, host: Host) -> None:
     if isinstance(step, WriteText):
         host.write_text(step.path, step.text)
     elif isinstance(step, Remove):
-        host.remove(step.path)
+        host.remove(step.path, with_folder=step.with_folder)
     elif isinstance(step, Regenerate):
         host.run(list(step.argv), timeout_s=600)
-        host.sync()
-    elif isinstance(step, Grubby):
-        host.run(
-            [
-                "grubby",
-                f"--update-kernel={step.kernel}",
-                f"--remove-args={' '.join(step.remove)}",
-                f"--args={' '.join(step.add)}",
-            ]
-        )
         host.sync()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from ..core.errors import Problem
 from ..hugepages import BOOT_NAMES
 from .cmdline import MERGING, Group, name_of, value_of
-from .grub import FORBIDDEN
+from .words import FORBIDDEN
 
 # Names that the kernel or its drivers read as often as they are given.
 REPEATABLE = frozenset(
@@ -40,6 +40,11 @@ _RULES: tuple[tuple[Callable[[str, str], bool], str, str], ...] = (
         lambda argument, _mode: bool(FORBIDDEN.search(argument)),
         "has a sign that boot loader or kernel would take apart",
         "Give one argument per entry, without quotes, white space, backslash, ` or $.",
+    ),
+    (
+        lambda argument, _mode: argument == "--",
+        "ends the kernel's own arguments: the rest goes to the first process",
+        "Leave it out.",
     ),
     (
         lambda argument, _mode: name_of(argument) in REFUSED,

@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The next boot's kernel arguments on a BLS system (RHEL, Rocky 9 and 10): every entry, and what future ones start from.
 
-Entries are set with grubby, one by one, old values of an owned name removed first (grubby alone may leave them). An entry
-that nobody else touched gets its old bytes back on undo.
+Each entry is one file and one change, written whole: grubby would change every entry of the same kernel, expand
+variables such as $tuned_params for good, leave arguments in quotes and second copies of bare words, and it reads & as a
+reference. An entry that nobody else touched gets its old bytes back on undo.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..core.errors import HostRefused, Problem, UnreadableState
 from ..core.host import Host
 from . import bls, grub
 from .cmdline import Group, Line, name_of, without
-from .edited import Base, Grubby, WriteText, base_of, digest, record_of
+from .edited import NAMES, Base, WriteText, base_of, record_of, restored_why
 
 
 @dataclass(frozen=True)
@@ -73,22 +74,25 @@ def plan(groups: Sequence[Group], store: Store, owned: Mapping[str, Any], former
                 for path in inherited
             ]
         )
-    changes: list[Change] = []
-    if store.defaults is not None:
-        changes += _defaults_change(groups, store.defaults, owned)
-    if store.future is not None:
-        changes += _line_change(groups, bls.FUTURE, store.future, owned, former)
-    for path, text in sorted(store.entries.items()):
-        changes += _line_change(groups, path, text, owned, former)
+    changes = [] if store.defaults is None else _defaults_change(groups, store.defaults, owned)
+    lines = {} if store.future is None else {bls.FUTURE: store.future}
+    for path, text in (*lines.items(), *sorted(store.entries.items())):
+        changes += _line_change(groups, path, text, _base(path, text, store, owned), former)
     return changes
 
 
-def expected(groups: Sequence[Group], store: Store, owned: Mapping[str, Any]) -> tuple[str, ...]:
-    """The arguments that the first entry has once the plan is carried out."""
-    for path, text in sorted(store.entries.items()):
-        arguments = bls.entry(path, text).arguments
-        return _wanted(groups, _base(path, arguments, text, owned)[0])
-    return ()
+def expected(groups: Sequence[Group], store: Store, owned: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The arguments that each entry has once the plan is carried out."""
+    return [
+        _wanted(groups, bls.arguments_of(path, _base(path, text, store, owned).text))
+        for path, text in sorted(store.entries.items())
+    ]
+
+
+def longest(groups: Sequence[Group], store: Store, owned: Mapping[str, Any]) -> int:
+    """Bytes of the longest command line once the plan is carried out."""
+    kernels = [bls.entry(path, text).kernel for path, text in sorted(store.entries.items())]
+    return max(map(bls.length_of, kernels, expected(groups, store, owned)), default=0)
 
 
 def _wanted(groups: Sequence[Group], base: tuple[str, ...]) -> tuple[str, ...]:
@@ -98,113 +102,88 @@ def _wanted(groups: Sequence[Group], base: tuple[str, ...]) -> tuple[str, ...]:
     return kept + tuple(argument for group in unmet for argument in group.wanted(base))
 
 
-def _base(path: str, arguments: tuple[str, ...], text: str, owned: Mapping[str, Any]) -> tuple[tuple[str, ...], bool]:
-    """The arguments a plan starts from, and whether they are those of before our first edit.
+def _base(path: str, text: str, store: Store, owned: Mapping[str, Any]) -> Base:
+    """What a plan of this file starts from.
 
-    grubby rewrites an entry in its own spacing, so ours is recognised by its arguments, not by its bytes.
+    The entry of a kernel that was installed after us inherited our arguments: without us it would have those that
+    the line for future kernels had then.
     """
     record = owned.get(_path(path))
-    if record is None:
-        return arguments, True
-    before = bls.entry(path, record["before"]).arguments if path != bls.FUTURE else bls.arguments(record["before"])
-    if text == record["before"] or digest(" ".join(arguments)) == record["after"]:
-        return before, True
-    taken = tuple(one for one in before if name_of(one) in record["names"])
-    return arguments + tuple(one for one in taken if name_of(one) not in {name_of(have) for have in arguments}), False
+    ours = owned.get(NAMES)
+    if record is not None or ours is None or path == bls.FUTURE or path in ours.get("entries", (path,)):
+        return base_of(text, record, lambda now, old: _without_us(path, now, old))
+    names = frozenset(ours["names"])
+    origin = () if store.future is None else bls.arguments_of(bls.FUTURE, _future_base(store, owned))
+    arguments = without(bls.arguments_of(path, text), names) + tuple(one for one in origin if name_of(one) in names)
+    return Base(bls.changed(path, text, arguments), False)
 
 
-@dataclass(frozen=True)
-class _Edit:
-    """One line of kernel arguments in a file: as it is, as it should be, and the names that differ."""
-
-    path: str
-    text: str
-    current: tuple[str, ...]
-    target: tuple[str, ...]
-
-    @property
-    def names(self) -> frozenset[str]:
-        both = {name_of(one) for one in (*self.current, *self.target)}
-        return frozenset(name for name in both if _named(name, self.current) != _named(name, self.target))
-
-    def of(self, line: tuple[str, ...]) -> list[str]:
-        return [one for one in line if name_of(one) in self.names]
+def _future_base(store: Store, owned: Mapping[str, Any]) -> str:
+    return _base(bls.FUTURE, store.future or "", store, owned).text
 
 
-def _line_change(
-    groups: Sequence[Group], path: str, text: str, owned: Mapping[str, Any], former: frozenset[str]
-) -> list[Change]:
+def _without_us(path: str, text: str, record: Mapping[str, Any]) -> str:
+    """A line that somebody edited after us: what we added goes, what we had taken out comes back at the end."""
+    kept = tuple(one for one in bls.arguments_of(path, text) if one not in record["added"])
+    have = {name_of(one) for one in kept}
+    taken = bls.arguments_of(path, record["before"])
+    lost = tuple(one for one in taken if name_of(one) in record["names"] and name_of(one) not in have)
+    return bls.changed(path, text, kept + lost)
+
+
+def _line_change(groups: Sequence[Group], path: str, text: str, base: Base, former: frozenset[str]) -> list[Change]:
     """The change of an entry, or of the line for future kernels; none when it says what it should."""
-    current = bls.arguments(text) if path == bls.FUTURE else bls.entry(path, text).arguments
-    base, pristine = _base(path, current, text, owned)
-    edit = _Edit(path, text, current, _wanted(groups, base))
-    if _met(groups, edit, former):
+    current = bls.arguments_of(path, text)
+    start = bls.arguments_of(path, base.text)
+    wanted = _wanted(groups, start)
+    names = _differing(current, wanted)
+    if all(group.met_by(current) for group in groups) and not former & names:
         return []
     own = _path(path)
-    before, after = edit.of(edit.current), edit.of(edit.target)
-    if pristine and edit.target == base:
-        step = WriteText(path, owned[own]["before"])
-        return [Change(own, before, after, "the entry goes back to what it was", step=step, forget=(own,))]
-    record = record_of(text, " ".join(edit.target), edit.names)
+    before, after = ([one for one in line if name_of(one) in names] for line in (current, wanted))
+    target = bls.changed(path, base.text, wanted)
+    if target == base.text:
+        step = WriteText(path, target)
+        return [Change(own, before, after, restored_why(base), step=step, forget=(own,))]
+    taken = _differing(start, wanted)
+    added = tuple(one for one in wanted if name_of(one) in taken)
+    record = record_of(base, text, target, taken, added)
     why = "the inventory's arguments for every next boot"
-    return [Change(own, before, after, why, step=_step(edit), remember={own: record})]
+    return [Change(own, before, after, why, step=WriteText(path, target), remember={own: record})]
 
 
-def _step(edit: _Edit) -> WriteText | Grubby:
-    if edit.path == bls.FUTURE:
-        return WriteText(edit.path, " ".join(map(grub.quoted, edit.target)) + "\n")
-    remove = tuple(sorted({one.split("=", 1)[0] for one in edit.of(edit.current)}))
-    return Grubby(bls.entry(edit.path, edit.text).kernel, remove, tuple(map(grub.quoted, edit.of(edit.target))))
-
-
-def _defaults_change(groups: Sequence[Group], text: str, owned: Mapping[str, Any]) -> list[Change]:
-    path = _path(grub.DEFAULTS)
-    base = base_of(text, owned.get(path))
-    target = _defaults_target(groups, base, owned.get(path))
-    if target == text:
-        return []
-    restored = base.pristine and target == base.text
-    remember = (
-        {}
-        if restored
-        else {path: record_of(base.text, target, frozenset(name for group in groups for name in group.names))}
-    )
-    before, after = list(grub.effective([text])), list(grub.effective([target]))
-    return [
-        Change(
-            path,
-            before,
-            after,
-            "grub2-mkconfig takes the arguments of new entries from it",
-            step=WriteText(grub.DEFAULTS, target),
-            remember=remember,
-            forget=(path,) if restored else (),
-        )
-    ]
-
-
-def _defaults_target(groups: Sequence[Group], base: Base, record: Mapping[str, Any] | None) -> str:
-    foreign = grub.effective([base.text])
-    unmet = [group for group in groups if not group.met_by(foreign)]
-    names = frozenset(name for group in unmet for name in group.names)
-    text = base.text
-    if not base.pristine and record is not None:
-        text = grub.restored(text, record["before"], frozenset(record["names"]) - names)
-    if not groups:
-        return text
-    added = [argument for group in unmet for argument in group.wanted(foreign)]
-    return grub.extended(grub.stripped(text, names), added)
-
-
-def _met(groups: Sequence[Group], edit: _Edit, former: frozenset[str]) -> bool:
-    """True when a line needs no write: every group met, and nothing of ours left that no group wants."""
-    if any(not group.met_by(edit.current) for group in groups):
-        return False
-    return not (former & edit.names)
+def _differing(one: tuple[str, ...], other: tuple[str, ...]) -> frozenset[str]:
+    """The names that two lines say different things about."""
+    both = {name_of(argument) for argument in (*one, *other)}
+    return frozenset(name for name in both if _named(name, one) != _named(name, other))
 
 
 def _named(name: str, line: tuple[str, ...]) -> list[str]:
     return [one for one in line if name_of(one) == name]
+
+
+def _defaults_change(groups: Sequence[Group], text: str, owned: Mapping[str, Any]) -> list[Change]:
+    path = _path(grub.DEFAULTS)
+    base = base_of(text, owned.get(path), grub.restored)
+    foreign = grub.effective([base.text])
+    unmet = [group for group in groups if not group.met_by(foreign)]
+    names = frozenset(name for group in unmet for name in group.names)
+    added = tuple(argument for group in unmet for argument in group.wanted(foreign))
+    target = grub.extended(grub.stripped(base.text, names), added) if groups else base.text
+    if target == text:
+        return []
+    restored = target == base.text
+    return [
+        Change(
+            path,
+            list(grub.effective([text])),
+            list(grub.effective([target])),
+            restored_why(base) if restored else "grub2-mkconfig takes the arguments of new entries from it",
+            step=WriteText(grub.DEFAULTS, target),
+            remember={} if restored else {path: record_of(base, text, target, names, added)},
+            forget=(path,) if restored else (),
+        )
+    ]
 
 
 def _path(path: str) -> str:

@@ -34,8 +34,11 @@ LIMIT_BYTES = 2047
 
 
 def name_of(argument: str) -> str:
-    """The name of an argument as the kernel compares it: ``vfio-pci.ids=x`` -> ``vfio_pci.ids``."""
-    return argument.split("=", 1)[0].replace("-", "_")
+    """The name of an argument as the kernel compares it: ``vfio-pci.ids=x`` -> ``vfio_pci.ids``.
+
+    GRUB hands on an argument with white space as ``"name=a b"``, and the kernel takes those quotes off first.
+    """
+    return argument.split("=", 1)[0].lstrip('"').replace("-", "_")
 
 
 def value_of(argument: str) -> str | None:
@@ -123,7 +126,8 @@ def _comparable(argument: str) -> tuple[str, str | None]:
 
 def _same_option(one: str, other: str) -> bool:
     """True for two spellings of one sub-option: ``realloc`` and ``realloc=on``; never for plain ids."""
-    return one == other or ("=" in other and one.split("=", 1)[0] == other.split("=", 1)[0])
+    named = "=" in one or "=" in other
+    return one == other or (named and one.split("=", 1)[0] == other.split("=", 1)[0])
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ anything cleverer is left alone. What a boot will really use is judged from ``gr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from .cmdline import Line, name_of
+from .words import VARIABLES, Assignment, assignments, bare, quoted, referred, split_words
 
 DEFAULTS = "/etc/default/grub"
 DROP_INS = "/etc/default/grub.d"
@@ -21,78 +22,23 @@ DROP_INS = "/etc/default/grub.d"
 DROP_IN = f"{DROP_INS}/zz-gpudirect.cfg"
 GENERATED = "/boot/grub/grub.cfg"
 
-# 10_linux puts GRUB_CMDLINE_LINUX before GRUB_CMDLINE_LINUX_DEFAULT, so the second wins.
-VARIABLES = ("GRUB_CMDLINE_LINUX", "GRUB_CMDLINE_LINUX_DEFAULT")
-
 _HEADER = "# Written by vela.gpudirect; changes are replaced. The inventory is the source.\n"
-_ASSIGNMENT = re.compile(
-    r"^(?P<lead>\s*(?:export\s+)?)(?P<name>GRUB_CMDLINE_LINUX(?:_DEFAULT)?)=(?P<quote>[\"']?)(?P<value>.*?)(?P=quote)(?P<tail>\s*(?:#.*)?)$"
-)
-_SELF = re.compile(r"^\$\{?(GRUB_CMDLINE_LINUX(?:_DEFAULT)?)\}?$")
-_NEEDS_QUOTES = re.compile(r"[;&|<>(){}#*?\[\]~!^]")
-# Signs that no kernel argument of ours needs and that shell, GRUB or the kernel would take apart.
-FORBIDDEN = re.compile(r"[\s\"'`$\\]|[^\x20-\x7e]")
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """One ``GRUB_CMDLINE_LINUX[_DEFAULT]=...`` line of a defaults file."""
-
-    line: int
-    name: str
-    words: tuple[str, ...]
-
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        """The kernel arguments it names, without a reference to the variable itself."""
-        return tuple(bare(word) for word in self.words if not _SELF.match(word))
-
-    @property
-    def extends(self) -> bool:
-        """True when the line adds to the variable rather than replacing it."""
-        return any(_SELF.match(word) for word in self.words)
-
-
-def bare(word: str) -> str:
-    """An argument as the kernel will see it, without the quotes that GRUB takes away.
-
-    >>> bare("'pci=config_acs=1@a;b'")
-    'pci=config_acs=1@a;b'
-    """
-    if len(word) >= 2 and word[0] == word[-1] == "'":
-        return word[1:-1]
-    return re.sub(r"\\(.)", r"\1", word)
-
-
-def quoted(argument: str) -> str:
-    """An argument as it must stand in a defaults file so that GRUB's own parser passes it on whole."""
-    return f"'{argument}'" if _NEEDS_QUOTES.search(argument) else argument
-
-
-def assignments(text: str) -> tuple[Assignment, ...]:
-    """The plain command-line assignments of a defaults file, in order."""
-    found = []
-    for number, line in enumerate(text.splitlines()):
-        match = _ASSIGNMENT.match(line)
-        if match and "`" not in match["value"] and "$(" not in match["value"]:
-            found.append(Assignment(number, match["name"], split_words(match["value"])))
-    return tuple(found)
-
-
-def split_words(value: str) -> tuple[str, ...]:
-    """Words of an assigned value; single and double quotes keep white space together."""
-    return tuple(re.findall(r"(?:'[^']*'|\"[^\"]*\"|[^\s'\"])+", value))
+# A line of a file that is nothing but settings: a line can be dropped from it without breaking a command.
+_SETTING = re.compile(r"\s*(?:#.*|(?:export\s+)?[A-Za-z_]\w*=.*)?\s*")
+# A value that somebody reads before it is given again has an effect.
+_REFERS = re.compile(r"\$\{?GRUB_CMDLINE_LINUX")
+_RECOVERY = re.compile(r"gnulinux-.*-recovery-.*")
+_SECTION = re.compile(r"^### BEGIN /etc/grub\.d/10_linux\w* ###$(.*?)^### END ", re.MULTILINE | re.DOTALL)
 
 
 def effective(texts: Iterable[str]) -> tuple[str, ...]:
-    """Foreign arguments in the order GRUB uses them, by evaluating the plain assignments of all files in turn."""
+    """Arguments in the order GRUB uses them, by evaluating the plain assignments of all files in turn."""
     state: dict[str, tuple[str, ...]] = dict.fromkeys(VARIABLES, ())
     for text in texts:
         for one in assignments(text):
             words: list[str] = []
             for word in one.words:
-                reference = _SELF.match(word)
-                words.extend(state[reference[1]] if reference else (bare(word),))
+                words.extend(state[referred(word)] if referred(word) else (bare(word),))
             state[one.name] = tuple(words)
     return state[VARIABLES[0]] + state[VARIABLES[1]]
 
@@ -103,49 +49,64 @@ def stripped(text: str, names: Iterable[str]) -> str:
     Lines that carry none of the names stay byte for byte as they are.
     """
     gone = frozenset(names)
-    lines = text.splitlines(keepends=True)
-    found = assignments(text)
-    for one in found:
-        if any(name_of(argument) in gone for argument in one.arguments):
-            kept = [word for word in one.words if _SELF.match(word) or name_of(bare(word)) not in gone]
-            lines[one.line] = _rewritten(lines[one.line], " ".join(kept))
-    return "".join(_without_repeats(lines, found))
+    return _without_repeats(_filtered(text, lambda argument: name_of(argument) not in gone))
 
 
-def restored(text: str, before: str, names: Iterable[str]) -> str:
-    """A file that somebody edited after us, with the arguments that we had taken out put back at the end."""
-    back = frozenset(names)
-    for original in assignments(before):
-        lost = [word for word in original.words if name_of(bare(word)) in back]
-        homes = [one for one in assignments(text) if one.name == original.name]
-        if not homes or not lost:
-            continue
-        home = homes[-1]
-        missing = [word for word in lost if name_of(bare(word)) not in {name_of(have) for have in home.arguments}]
-        lines = text.splitlines(keepends=True)
-        lines[home.line] = _rewritten(lines[home.line], " ".join((*home.words, *missing)))
-        text = "".join(lines)
+def alike(text: str, other: str) -> bool:
+    """True for two versions of a file whose assignments differ in white space at most."""
+    return [(one.name, one.words) for one in assignments(text)] == [(one.name, one.words) for one in assignments(other)]
+
+
+def without_exactly(text: str, arguments: Iterable[str]) -> str:
+    """A defaults file without these very arguments."""
+    gone = frozenset(arguments)
+    return _filtered(text, lambda argument: argument not in gone)
+
+
+def _filtered(text: str, keeps: Any) -> str:
+    for one in reversed(assignments(text)):
+        kept = tuple(word for word in one.words if referred(word) or keeps(bare(word)))
+        if kept != one.words:
+            text = one.rewritten(text, kept)
     return text
 
 
-def _without_repeats(lines: list[str], found: tuple[Assignment, ...]) -> list[str]:
-    seen: set[str] = set()
-    drop: set[int] = set()
+def restored(text: str, record: Mapping[str, Any]) -> str:
+    """A file that somebody edited after us, as it would be without us.
+
+    The arguments that we had added go, those that we had taken out come back at the end.
+    """
+    text = without_exactly(text, record["added"])
+    names = frozenset(record["names"])
+    for original in assignments(record["before"]):
+        homes = [one for one in assignments(text) if one.name == original.name]
+        if homes:
+            have = {name_of(argument) for argument in homes[-1].arguments}
+            lost = [word for word in original.words if not referred(word) and name_of(bare(word)) in names - have]
+            text = homes[-1].rewritten(text, (*homes[-1].words, *lost)) if lost else text
+    return text
+
+
+def _without_repeats(text: str) -> str:
+    """Of settings that are given several times alike, the last: the earlier ones have no effect."""
+    found = assignments(text)
+    if _REFERS.search(text) or not _only_settings(text, found):
+        return text
+    seen: set[tuple[str, tuple[str, ...]]] = set()
     for one in reversed(found):
-        line = lines[one.line].strip()
-        if line in seen and not one.extends:
-            drop.add(one.line)
-        seen.add(line)
-    return [line for number, line in enumerate(lines) if number not in drop]
+        if (one.name, one.words) in seen:
+            start = text.rfind("\n", 0, one.start) + 1
+            end = text.find("\n", one.end) + 1
+            text = text[:start] + (text[end:] if end else "")
+        seen.add((one.name, one.words))
+    return text
 
 
-def _rewritten(line: str, value: str) -> str:
-    match = _ASSIGNMENT.match(line.rstrip("\n"))
-    if match is None:
-        raise ValueError(f"not an assignment: {line!r}")
-    quote = match["quote"] or '"'
-    end = "\n" if line.endswith("\n") else ""
-    return f"{match['lead']}{match['name']}={quote}{value}{quote}{match['tail']}{end}"
+def _only_settings(text: str, found: tuple[Assignment, ...]) -> bool:
+    """True when every line is a setting of its own, apart from values that go over several lines."""
+    for one in reversed(found):
+        text = text[: one.start] + text[one.end :]
+    return all(_SETTING.fullmatch(line) for line in text.split("\n"))
 
 
 def drop_in(arguments: Iterable[str]) -> str:
@@ -155,16 +116,16 @@ def drop_in(arguments: Iterable[str]) -> str:
 
 
 def extended(text: str, arguments: Iterable[str]) -> str:
-    """A defaults file whose ``GRUB_CMDLINE_LINUX`` has more arguments at its end; the line is made when there is none."""
+    """A defaults file whose ``GRUB_CMDLINE_LINUX`` has more arguments at its end; a line is made when none is plain."""
     words = tuple(quoted(argument) for argument in arguments)
     if not words:
         return text
     homes = [one for one in assignments(text) if one.name == VARIABLES[0]]
-    if not homes:
-        return f'{text}{"" if text.endswith(chr(10)) or not text else chr(10)}GRUB_CMDLINE_LINUX="{" ".join(words)}"\n'
-    lines = text.splitlines(keepends=True)
-    lines[homes[-1].line] = _rewritten(lines[homes[-1].line], " ".join((*homes[-1].words, *words)))
-    return "".join(lines)
+    if homes:
+        return homes[-1].rewritten(text, (*homes[-1].words, *words))
+    start = text if text.endswith("\n") or not text else f"{text}\n"
+    kept = f"${VARIABLES[0]} " if f"{VARIABLES[0]}=" in text else ""
+    return f'{start}{VARIABLES[0]}="{kept}{" ".join(words)}"\n'
 
 
 def overriding(names_and_texts: Iterable[tuple[str, str]]) -> str:
@@ -179,23 +140,25 @@ def entries(text: str) -> tuple[Line, ...]:
     """The kernel lines that 10_linux wrote into a ``grub.cfg``, each with the title of its menu entry.
 
     Entries of other systems (os-prober) and hand-written ones are not built from the defaults and are left out.
-    Recovery entries are marked as fallback: they are built without ``GRUB_CMDLINE_LINUX_DEFAULT``.
+    Recovery entries are marked as fallback: they are built without ``GRUB_CMDLINE_LINUX_DEFAULT``. Their titles are
+    translated, their ids are not.
     """
     found: list[Line] = []
-    title = ""
-    for line in _own_section(text):
+    title, recovery = "", False
+    for line in _own_sections(text):
         words = split_words(line)
         if words[:1] == ("menuentry",) and len(words) > 1:
-            title = words[1].strip("'\"")
+            title = bare(words[1])
+            recovery = any(_RECOVERY.fullmatch(bare(word)) for word in words)
         elif words and words[0] in ("linux", "linuxefi", "linux16") and len(words) > 1:
             arguments = tuple(bare(word) for word in words[2:])
-            rescue = any(one in ("single", "recovery") for one in arguments)
-            found.append(Line(title or words[1], arguments, rescue, len(" ".join((words[1], *arguments)).encode())))
+            length = len(" ".join((f"BOOT_IMAGE={words[1]}", *arguments)).encode("utf-8", "surrogateescape"))
+            found.append(Line(title or words[1], arguments, recovery, length))
     return tuple(found)
 
 
-def _own_section(text: str) -> list[str]:
-    begin, end = "### BEGIN /etc/grub.d/10_linux ###", "### END /etc/grub.d/10_linux ###"
-    if begin not in text:
+def _own_sections(text: str) -> list[str]:
+    """The lines of 10_linux (10_linux_zfs on Ubuntu); all lines of a file that no generator marked."""
+    if "### BEGIN " not in text:
         return text.splitlines()
-    return text.split(begin, 1)[1].split(end, 1)[0].splitlines()
+    return [line for section in _SECTION.findall(text) for line in section.split("\n")]

@@ -14,7 +14,8 @@ from ..core.errors import HostRefused, Problem, UnreadableState
 from ..core.host import Host
 from . import grub
 from .cmdline import Group, Line, name_of
-from .edited import Base, Regenerate, Remove, WriteText, base_of, record_of
+from .edited import Base, Regenerate, Remove, WriteText, base_of, record_of, restored_why
+from .words import assignments
 
 UPDATE = ("update-grub",)
 
@@ -26,6 +27,7 @@ class Store:
     foreign: Mapping[str, str]
     ours: str | None
     generated: str
+    has_folder: bool
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -46,7 +48,7 @@ def read(host: Host) -> Store:
     drop_ins = [] if names is ABSENT else [f"{grub.DROP_INS}/{name}" for name in tuple(names) if name.endswith(".cfg")]  # type: ignore[arg-type]
     texts = {path: text for path in (grub.DEFAULTS, *sorted(drop_ins)) if (text := _text(host, path)) is not None}
     ours = texts.pop(grub.DROP_IN, None)
-    return Store(texts, ours, _text(host, grub.GENERATED) or "")
+    return Store(texts, ours, _text(host, grub.GENERATED) or "", names is not ABSENT)
 
 
 def _text(host: Host, path: str) -> str | None:
@@ -60,6 +62,7 @@ def _text(host: Host, path: str) -> str | None:
 class Targets:
     """The texts that GRUB's files should have, and what the boot entries should then say."""
 
+    bases: Mapping[str, Base]
     foreign: Mapping[str, str]
     ours: str
     names: frozenset[str]
@@ -71,27 +74,16 @@ def plan(groups: Sequence[Group], store: Store, owned: Mapping[str, Any], former
 
     ``former`` are names that we wrote once and that no group wants any more.
     """
-    bases = {path: base_of(text, owned.get(_path(path))) for path, text in store.foreign.items()}
-    targets = _targets(groups, bases, store, owned)
-    changes = [change for path in sorted(store.foreign) if (change := _edit(path, bases[path], store, targets))]
-    changes += _drop_in_change(store, targets)
+    targets = _targets(groups, store, owned)
+    changes = [change for path in sorted(store.foreign) if (change := _edit(path, store, targets))]
+    changes += _drop_in_change(store, targets, owned)
     stale = _stale(groups, store, targets, former)
     if changes or stale:
-        overrider = grub.overriding(store.foreign.items())
-        if overrider and targets.ours:
-            raise HostRefused(
-                [
-                    Problem(
-                        overrider,
-                        f"comes after {grub.DROP_IN} and replaces GRUB_CMDLINE_LINUX",
-                        'Let it add to the variable: GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX ...".',
-                    )
-                ]
-            )
+        _require_effect(groups, store, targets)
         before = (
             list(stale[0].arguments) if stale else [argument for line in store.lines[:1] for argument in line.arguments]
         )
-        shown = targets.names | former | frozenset(name for group in groups for name in group.names)
+        shown = _shown(groups, targets, former)
         changes.append(
             Change(
                 _path(grub.GENERATED),
@@ -105,79 +97,95 @@ def plan(groups: Sequence[Group], store: Store, owned: Mapping[str, Any], former
     return changes
 
 
-def expected(groups: Sequence[Group], store: Store, owned: Mapping[str, Any]) -> tuple[str, ...]:
+def _require_effect(groups: Sequence[Group], store: Store, targets: Targets) -> None:
+    """Refuse to write defaults that the boot entries would not be built from."""
+    overrider = grub.overriding(store.foreign.items())
+    if overrider and targets.ours:
+        raise HostRefused(
+            [
+                Problem(
+                    overrider,
+                    f"comes after {grub.DROP_IN} and replaces GRUB_CMDLINE_LINUX",
+                    'Let it add to the variable: GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX ...".',
+                )
+            ]
+        )
+    if groups and not store.lines:
+        raise HostRefused(
+            [
+                Problem(
+                    grub.GENERATED,
+                    "has no boot entry that is built from GRUB's defaults",
+                    "Let /etc/grub.d/10_linux make the entries (chmod +x, update-grub).",
+                )
+            ]
+        )
+
+
+def _shown(groups: Sequence[Group], targets: Targets, former: frozenset[str]) -> frozenset[str]:
+    return targets.names | former | frozenset(name for group in groups for name in group.names)
+
+
+def expected(groups: Sequence[Group], store: Store, owned: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """The arguments that a boot entry has from the defaults once the plan is carried out."""
-    return _targets(
-        groups, {path: base_of(text, owned.get(_path(path))) for path, text in store.foreign.items()}, store, owned
-    ).arguments
+    return [_targets(groups, store, owned).arguments]
 
 
-def _targets(groups: Sequence[Group], bases: Mapping[str, Base], store: Store, owned: Mapping[str, Any]) -> Targets:
+def longest(groups: Sequence[Group], store: Store, owned: Mapping[str, Any], former: frozenset[str]) -> int:
+    """Bytes of the longest command line once the plan is carried out."""
+    targets = _targets(groups, store, owned)
+    shown = _shown(groups, targets, former)
+
+    def own(arguments: tuple[str, ...]) -> int:
+        return sum(len(one.encode("utf-8", "surrogateescape")) + 1 for one in arguments if name_of(one) in shown)
+
+    return max((line.length - own(line.arguments) + own(targets.arguments) for line in store.lines), default=0)
+
+
+def _targets(groups: Sequence[Group], store: Store, owned: Mapping[str, Any]) -> Targets:
+    bases = {path: base_of(text, owned.get(_path(path)), grub.restored) for path, text in store.foreign.items()}
     foreign = grub.effective(base.text for base in bases.values())
-    ours: list[str] = []
-    names: set[str] = set()
-    for group in groups:
-        if not group.met_by(foreign):
-            names |= group.names
-            ours.extend(group.wanted(foreign + _taken(owned, store)))
-    texts = {path: _target(path, base, frozenset(names), bool(groups), owned) for path, base in bases.items()}
-    text = grub.drop_in(ours)
-    return Targets(texts, text, frozenset(names), grub.effective([*texts.values(), text]))
+    unmet = [group for group in groups if not group.met_by(foreign)]
+    names = frozenset(name for group in unmet for name in group.names)
+    texts = {path: grub.stripped(base.text, names) if groups else base.text for path, base in bases.items()}
+    text = grub.drop_in(argument for group in unmet for argument in group.wanted(foreign))
+    return Targets(bases, texts, text, names, grub.effective([*texts.values(), text]))
 
 
-def _taken(owned: Mapping[str, Any], store: Store) -> tuple[str, ...]:
-    """Foreign arguments that we took out of files which somebody edited since: their set members stay in force."""
-    records = [(owned.get(_path(path)), text) for path, text in store.foreign.items()]
-    return tuple(
-        argument
-        for record, text in records
-        if record is not None and not base_of(text, record).pristine
-        for argument in grub.effective([record["before"]])
-        if name_of(argument) in record["names"]
-    )
-
-
-def _target(path: str, base: Base, names: frozenset[str], managed: bool, owned: Mapping[str, Any]) -> str:
-    text = base.text
-    if not base.pristine:
-        record = owned[_path(path)]
-        text = grub.restored(text, record["before"], frozenset(record["names"]) - names)
-    return grub.stripped(text, names) if managed else text
-
-
-def _edit(path: str, base: Base, store: Store, targets: Targets) -> Change | None:
-    text, target = store.foreign[path], targets.foreign[path]
-    if text == target:
+def _edit(path: str, store: Store, targets: Targets) -> Change | None:
+    text, base, target = store.foreign[path], targets.bases[path], targets.foreign[path]
+    if text == target or (base.edited and grub.alike(text, target)):
         return None
-    restored = base.pristine and target == base.text
+    restored = target == base.text
     why = (
-        "the file goes back to what it was"
+        restored_why(base)
         if restored
         else "another value of an owned argument, or a repeated line, stands in this file"
     )
-    remember = {} if restored else {_path(path): record_of(base.text, target, targets.names)}
     return Change(
         _path(path),
         _owned_lines(text),
         _owned_lines(target),
         why,
         step=WriteText(path, target),
-        remember=remember,
+        remember={} if restored else {_path(path): record_of(base, text, target, targets.names)},
         forget=(_path(path),) if restored else (),
     )
 
 
 def _owned_lines(text: str) -> list[str]:
-    return [f"{one.name}={' '.join(one.words)}" for one in grub.assignments(text)]
+    return [one.shown for one in assignments(text)]
 
 
-def _drop_in_change(store: Store, targets: Targets) -> list[Change]:
+def _drop_in_change(store: Store, targets: Targets, owned: Mapping[str, Any]) -> list[Change]:
     if (store.ours or "") == targets.ours:
         return []
     path = _path(grub.DROP_IN)
     before, after = list(grub.effective([store.ours or ""])), list(grub.effective([targets.ours]))
+    made_folder = owned.get(path, {}).get("made_folder", not store.has_folder)
     if not targets.ours:
-        return [Change(path, before, None, "nothing is left for it to say", step=Remove(grub.DROP_IN), forget=(path,))]
+        step = Remove(grub.DROP_IN, made_folder)
+        return [Change(path, before, None, "nothing is left for it to say", step=step, forget=(path,))]
     return [
         Change(
             path,
@@ -185,7 +193,7 @@ def _drop_in_change(store: Store, targets: Targets) -> list[Change]:
             after,
             "the inventory's arguments for every next boot",
             step=WriteText(grub.DROP_IN, targets.ours),
-            remember={path: {"before": None}},
+            remember={path: {"before": None, "made_folder": made_folder}},
         )
     ]
 

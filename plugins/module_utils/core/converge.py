@@ -151,7 +151,7 @@ def _apply_all(resource: Resource, plan: Plan, host: Host, owned: Owned, boot: s
 def _stopped(plan: Plan, index: int, error: GpudirectError | OSError) -> list[Problem]:
     change = plan.changes[index]
     done = ", ".join(one.path for one in plan.changes[:index]) or "nothing"
-    cause = str(error).rstrip(".") if isinstance(error, GpudirectError) else f"{error.strerror}"
+    cause = str(error).rstrip(".") if isinstance(error, GpudirectError) else f"{error.strerror or error}"
     return [
         Problem(
             change.path,

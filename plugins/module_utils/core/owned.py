@@ -29,8 +29,8 @@ class Store(Protocol):
     def write_text(self, path: str, text: str, mode: int = 0o644) -> None:
         """Replace a file atomically and durably."""
 
-    def remove(self, path: str) -> None:
-        """Remove a file and, when it is the last one in it, our own state folder."""
+    def remove(self, path: str, *, with_folder: bool = False) -> None:
+        """Remove a file and, when asked and it is the last one in it, its folder."""
 
 
 @dataclass
@@ -52,8 +52,8 @@ class Owned:
             version, records = document["version"], document["records"]
         except (ValueError, KeyError, TypeError) as error:
             raise UnreadableState([_unusable(f"not an ownership file: {error}")]) from error
-        if version != VERSION or not isinstance(records, dict):
-            raise UnreadableState([_unusable(f"version {version}, this release knows {VERSION}")])
+        if version != VERSION or not _well_formed(records):
+            raise UnreadableState([_unusable(_misfit(version))])
         return cls(records)
 
     def of(self, resource: str) -> dict[str, dict[str, Any]]:
@@ -63,13 +63,16 @@ class Owned:
     def remember(self, host: Store, resource: str, change: Change, boot: str) -> None:
         """Note what undo of a change needs, and the boot it is written in, ahead of the write.
 
-        The first ``before`` of a record path is kept for good; everything else is replaced.
+        The first ``before`` of a record path is kept, unless the resource says with ``rebased`` that somebody else
+        has changed the thing since, so that going back to it would undo that too. Everything else is replaced.
         """
         if not change.remember:
             return
         for path, record in change.remember.items():
-            first = self.records[path]["before"] if path in self.records else record.get("before")
-            self.records[path] = {**record, "before": first, "resource": resource, "boot": boot}
+            known = None if record.get("rebased") else self.records.get(path)
+            before = record.get("before") if known is None else known["before"]
+            kept = {name: value for name, value in record.items() if name != "rebased"}
+            self.records[path] = {**kept, "before": before, "resource": resource, "boot": boot}
         self.save(host)
 
     def forget(self, host: Store, paths: tuple[str, ...]) -> None:
@@ -87,7 +90,19 @@ class Owned:
                 PATH, json.dumps({"version": VERSION, "records": self.records}, indent=1, sort_keys=True) + "\n", 0o600
             )
         else:
-            host.remove(PATH)
+            host.remove(PATH, with_folder=True)
+
+
+def _misfit(version: Any) -> str:
+    if version != VERSION:
+        return f"it has version {version!r}, this release knows {VERSION}"
+    return "its records are not in the form of this version"
+
+
+def _well_formed(records: Any) -> bool:
+    return isinstance(records, dict) and all(
+        isinstance(record, dict) and {"resource", "before", "boot"} <= record.keys() for record in records.values()
+    )
 
 
 def _unusable(cause: str) -> Problem:

@@ -82,14 +82,18 @@ def outcome(host: FakeHost, resource: ModuleType, intent: dict[str, Any]) -> tup
         with host.only_read():
             predicted = converge(resource, intent, host, allow=Disruption.HOST, check=True)
     except GpudirectError as error:
-        return "error.yml", {
-            "kind": type(error).__name__,
-            "problems": [str(problem) for problem in error.problems],
-        }
+        return "error.yml", _failed(error)
     before = host.disk()
-    real = converge(resource, intent, host, allow=Disruption.HOST, check=False)
+    try:
+        real = converge(resource, intent, host, allow=Disruption.HOST, check=False)
+    except GpudirectError as error:
+        return "error.yml", {**_failed(error), "predicted": predicted.as_result()["plan"], "done": [*error.done]}
     assert real.as_result()["plan"] == predicted.as_result()["plan"]
     return "plan.yml", {**_told(real), **_left(host, resource, before)}
+
+
+def _failed(error: GpudirectError) -> dict[str, Any]:
+    return {"kind": type(error).__name__, "problems": [str(problem) for problem in error.problems]}
 
 
 def _told(report: Report) -> dict[str, Any]:
