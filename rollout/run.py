@@ -10,6 +10,7 @@ nothing was heard is an outcome of its own, never silence.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,6 +127,8 @@ def playbook(
     in the outcome whether it was heard of or not. ``on_task`` sees each task end, ``on_start`` (host, task) its start.
     """
     artifacts.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # ansible-runner would take arguments and variables that an earlier run left in this folder.
+    shutil.rmtree(artifacts / "env", ignore_errors=True)
     outcomes = {host: HostOutcome(host) for host in hosts}
 
     def seen(event: dict[str, Any]) -> bool:
