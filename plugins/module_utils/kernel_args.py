@@ -227,7 +227,8 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     if not awaiting and desired.iommu != "unmanaged" and iommu.not_working(current.iommu):
         raise VerificationFailed(iommu.not_working(current.iommu))
     changes = _with_names(changes, groups, current.store, owned)
-    changes += _forgotten(desired, owned, former, done=not changes and not awaiting)
+    if not awaiting:
+        changes += _forgotten(desired, owned, former, changes)
     return Plan(tuple(changes), (), tuple(awaiting), _notes(current))
 
 
@@ -264,7 +265,7 @@ def _awaiting(
     groups: Sequence[Group], former: frozenset[str], current: Current, owned: Mapping[str, Any], rewriting: bool
 ) -> list[Awaiting]:
     """What the running kernel lacks, or still has; a boot since the entries were written makes it a failure."""
-    written = "" if rewriting else _written_boot(current.store, owned)
+    written = "" if rewriting else str(owned.get(NAMES, {}).get("boot", ""))
     waiting = [
         _waiting(_spelling(group), group.of(current.live), group.wanted(group.of(current.live)), written)
         for group in groups
@@ -282,19 +283,6 @@ def _waiting(name: str, live: tuple[str, ...], wanted: tuple[str, ...], written:
     until, then = (" ".join(words) or "absent" for words in (live, wanted))
     why = f"{until} until the reboot, then {then}"
     return Awaiting(f"kernel_args.live[{name}]", list(live), list(wanted), why, written)
-
-
-def _written_boot(store: BootStore | None, owned: Mapping[str, Any]) -> str:
-    """The boot in which the entries got their arguments; empty when that is not one boot, or was not our doing."""
-    paths = (
-        (f"kernel_args[{grub.GENERATED}]",)
-        if isinstance(store, grub_store.Store)
-        else tuple(f"kernel_args[{path}]" for path in store.entries)
-        if store
-        else ()
-    )
-    boots = {owned[path]["boot"] for path in paths if path in owned}
-    return boots.pop() if len(boots) == 1 else ""
 
 
 def _expected(groups: Sequence[Group], store: BootStore | None, owned: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -331,13 +319,16 @@ def _entries(store: BootStore) -> list[str]:
     return sorted(store.entries) if isinstance(store, bls_store.Store) else []
 
 
-def _forgotten(desired: Desired, owned: Mapping[str, Any], former: frozenset[str], *, done: bool) -> list[Change]:
-    """Drop records of names that are neither wanted nor left anywhere."""
-    if not done or not former and not (desired.empty and owned):
-        return []
+def _forgotten(
+    desired: Desired, owned: Mapping[str, Any], former: frozenset[str], changes: Sequence[Change]
+) -> list[Change]:
+    """Drop the records of names that are neither wanted nor left anywhere once ``changes`` are made."""
     why = "nothing of them is left on the host"
     if desired.empty:
-        return [Change(NAMES, sorted(former) or None, None, why, forget=tuple(sorted(owned)))]
+        records = {*owned, *(path for change in changes for path in change.remember)}
+        return [Change(NAMES, sorted(former) or None, None, why, forget=tuple(sorted(records)))]
+    if not former:
+        return []
     left = {NAMES: {**owned[NAMES], "names": sorted(frozenset(owned[NAMES]["names"]) - former)}}
     return [Change(NAMES, sorted(former), None, why, remember=left)]
 

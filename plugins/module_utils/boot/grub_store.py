@@ -91,7 +91,6 @@ def plan(groups: Sequence[Group], store: Store, owned: Mapping[str, Any], former
                 [one for one in targets.arguments if name_of(one) in shown],
                 "the boot entries are generated from the files above",
                 step=Regenerate(UPDATE),
-                remember={_path(grub.GENERATED): {"before": None}},
             )
         )
     return changes
