@@ -61,9 +61,22 @@ def check(request: pytest.FixtureRequest) -> Check:
     return Check(request.node)
 
 
+def _resolve_templates(host: Host) -> None:
+    """Fill in the host's variables, which testinfra takes as they are written; without templates this costs nothing."""
+    variables = host.ansible.get_variables()
+    templates = {
+        name: f"{{{{ {name} }}}}"
+        for name, value in variables.items()
+        if name.startswith((*PREFIXES, "ansible_")) and "{{" in json.dumps(value)
+    }
+    if templates:
+        variables.update(host.ansible("ansible.builtin.debug", json.dumps({"msg": templates}), check=False)["msg"])
+
+
 @pytest.fixture(scope="module")
 def host(_testinfra_host: Host) -> Iterator[Host]:
     """The host, with the rights of root whoever logs in: without them most evidence is not to be had."""
+    _resolve_templates(_testinfra_host)
     with contextlib.ExitStack() as stack:
         if _testinfra_host.check_output("id -u") != "0":
             stack.enter_context(_testinfra_host.sudo())
@@ -102,16 +115,7 @@ def nodes_with_memory(read: Callable[[str], str | None], names: Callable[[str], 
 @pytest.fixture(scope="module")
 def intent(host: Host, names: Callable[[str], list[str]], nodes_with_memory: list[int]) -> Intent:
     variables = {name: value for name, value in host.ansible.get_variables().items() if name.startswith(PREFIXES)}
-    return intent_of(_resolved(host, variables), intel_table="DMAR" in names(ACPI_TABLES), nodes=nodes_with_memory)
-
-
-def _resolved(host: Host, variables: dict[str, Any]) -> dict[str, Any]:
-    """The variables with their templates filled in; an inventory that has none costs nothing."""
-    templates = {name: f"{{{{ {name} }}}}" for name, value in variables.items() if "{{" in json.dumps(value)}
-    if not templates:
-        return variables
-    answer = host.ansible("ansible.builtin.debug", json.dumps({"msg": templates}), check=False)
-    return {**variables, **answer["msg"]}
+    return intent_of(variables, intel_table="DMAR" in names(ACPI_TABLES), nodes=nodes_with_memory)
 
 
 # The table at the end ----------------------------------------------------------------------------

@@ -1,0 +1,133 @@
+"""One rack for all tests of this folder, progress on the terminal, and hosts in a known state for who asks.
+
+Tests are written so that each can run alone, and ordered so that all of them together need few boots.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from tests.integration.rack import Rack
+from tests.integration.runs import Run, play
+
+HERE = Path(__file__).parent
+# The order in which hosts have to be booted least often.
+FILES = ("test_life_of_a_host.py", "test_odd_hosts.py")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: not in the default set; ./test --full runs it (GPUDIRECT_SLOW=1)")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("GPUDIRECT_SLOW") != "1" and not config.option.markexpr and not config.option.keyword:
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="slow: set GPUDIRECT_SLOW=1, or name it with -k or -m"))
+
+
+Tell = Callable[[str], None]
+
+
+@pytest.fixture(scope="session")
+def tell(request: pytest.FixtureRequest) -> Tell:
+    """Progress lines, with the seconds since the start, whatever pytest captures."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    began = time.monotonic()
+
+    def line(text: str) -> None:
+        with capture.global_and_fixture_disabled():
+            print(f"[{time.monotonic() - began:5.0f} s] {text}", flush=True)
+
+    return line
+
+
+@pytest.fixture(scope="session")
+def rack(tell: Tell) -> Iterator[Rack]:
+    """The tests' own rack. It is taken down at the end, also when the run is stopped by a signal."""
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {one: signal.signal(one, stop) for one in (signal.SIGTERM, signal.SIGHUP)}
+    os.environ["RACK_PYTHON"] = sys.executable  # for the console command of the inventory
+    made = Rack("integration", tell)
+    made.down()  # what a killed run left behind
+    try:
+        yield made
+    finally:
+        made.down()
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+@dataclass
+class Node:
+    """A host of the rack, and what the tests know about it."""
+
+    name: str
+    rack: Rack
+    inventory: Path
+    tell: Tell
+    state: str = "unknown"
+    found: frozenset[str] = field(default_factory=frozenset)
+
+    def site(self, *arguments: str, name: str = "site.yml", **variables: Any) -> Run:
+        """Run site.yml, or another playbook, against this host alone."""
+        return play(name, self.inventory, [self.name], *arguments, variables=variables, tell=self.tell)
+
+    def sh(self, script: str) -> str:
+        return self.rack.run(self.name, script)
+
+    @property
+    def boot_id(self) -> str:
+        return self.rack.boot_id(self.name)
+
+    def fingerprint(self) -> frozenset[str]:
+        return self.rack.fingerprint(self.name)
+
+    # States that tests start from ------------------------------------------------------------------
+
+    def be_stock(self) -> None:
+        """As the installer left it."""
+        if self.state != "stock":
+            self.rack.up(self.name, fresh=True)
+            self.found = self.fingerprint()
+        self.state = "touched"
+
+    def be_converged(self) -> None:
+        """As the inventory wants it, after a reboot."""
+        if self.state != "converged":
+            self.be_stock()
+            run = self.site()
+            assert run.ok, run.text[-4000:]
+        self.state = "touched"
+
+
+@pytest.fixture(scope="session")
+def node_a(rack: Rack, tell: Tell) -> Node:
+    return Node("node-a", rack, rack.inventory, tell)
+
+
+@pytest.fixture
+def stock(node_a: Node) -> Node:
+    """node-a as the installer left it. A test that leaves it so says ``node.state = "stock"`` at its end."""
+    node_a.be_stock()
+    return node_a
+
+
+@pytest.fixture
+def converged(node_a: Node) -> Node:
+    """node-a as the inventory wants it. A test that leaves it so says ``node.state = "converged"`` at its end."""
+    node_a.be_converged()
+    return node_a
