@@ -331,14 +331,15 @@ def _tried(record: Any, boot: str, count: int) -> bool:
 def _verdict(path: str, have: Count, step: SetPages, *, tried: bool, booted: bool) -> Change | Awaiting | Problem:
     """What to do about a count that is not as wanted: ask once a boot, then wait for a boot, then give up by name."""
     if not tried:
-        remember = {path: {"before": {"total": have.total, "node": step.node, "size": step.size}, "asked": step.count}}
+        remember = {path: {"before": {"total": have.total, "node": step.node, "size": step.size}}}
         disrupts = Disruption.GUEST if step.count < have.total - have.free else Disruption.NOTHING
         why = (
             f"the reservation is live at once where node {step.node} has the room"
             if step.count > have.total
             else "pages that are not wanted go back to the host"
         )
-        return Change(path, have.total, step.count, why, disrupts, step, remember)
+        # Asking is only known to have happened after it: a run may be cut short in between.
+        return Change(path, have.total, step.count, why, disrupts, step, remember, {path: {"asked": step.count}})
     if have.total > step.count:
         return Problem(
             path,
@@ -409,8 +410,7 @@ def _undone(owned: Mapping[str, Any], wanted: set[str], current: Current) -> lis
                 why,
                 Disruption.NOTHING,
                 step,
-                {},
-                (path,),
+                forget=(path,),
             )
         )
     return changes

@@ -64,8 +64,8 @@ class Change:
 
     ``before`` and ``after`` are plain data of owned values only (None: not there).
     ``step`` is the resource's own instruction for ``apply``. ``remember`` are the records that
-    undo needs, by record path, stored in the ownership file before the write; ``forget`` names
-    the records that are dropped after it.
+    undo needs, by record path, stored in the ownership file before the write; ``confirm`` is what is
+    added to them after it, and ``forget`` names the records that are dropped then.
     """
 
     path: str
@@ -75,6 +75,7 @@ class Change:
     disrupts: Disruption = Disruption.NOTHING
     step: Any = None
     remember: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    confirm: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     forget: tuple[str, ...] = ()
 
     def as_result(self) -> dict[str, Any]:

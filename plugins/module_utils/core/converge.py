@@ -143,7 +143,7 @@ def _apply_all(resource: Resource, plan: Plan, host: Host, owned: Owned, boot: s
         try:
             owned.remember(host, name, change, boot)
             resource.apply(change, host)
-            owned.forget(host, change.forget)
+            owned.confirm(host, change)
         except (GpudirectError, OSError) as error:
             raise ApplyFailed(_stopped(plan, index, error), [one.path for one in plan.changes[:index]]) from error
 

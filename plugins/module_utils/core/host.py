@@ -156,7 +156,8 @@ class Host:
         self._only_live(path)
         target = os.path.realpath(self.at(path))
         self._make_folders(os.path.dirname(target))
-        handle, temporary = tempfile.mkstemp(prefix=".gpudirect.", dir=os.path.dirname(target))
+        _sweep(target)
+        handle, temporary = tempfile.mkstemp(prefix=_temporary(target), dir=os.path.dirname(target))
         try:
             with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
                 stream.write(text)
@@ -183,6 +184,7 @@ class Host:
         A file that is not there is fine.
         """
         self._only_live(path)
+        _sweep(self.at(path))
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.at(path))
             _sync_folder(os.path.dirname(self.at(path)))
@@ -250,6 +252,20 @@ class Host:
         """Give a replaced file the SELinux label that the policy wants for its path."""
         if self.exists("/sys/fs/selinux/enforce") and not isinstance(self.program("restorecon"), Absent):
             self.run(["restorecon", path])
+
+
+def _temporary(target: str) -> str:
+    """How the names of files begin that are on their way to a place."""
+    return f".gpudirect.{os.path.basename(target)}."
+
+
+def _sweep(target: str) -> None:
+    """Remove what writes to the same place left behind when they were killed."""
+    folder, beginning = os.path.dirname(target), _temporary(target)
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(folder):
+            if name.startswith(beginning):
+                os.unlink(os.path.join(folder, name))
 
 
 def _keep_identity(target: str, handle: int, mode: int) -> None:

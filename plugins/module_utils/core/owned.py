@@ -75,11 +75,13 @@ class Owned:
             self.records[path] = {**kept, "before": before, "resource": resource, "boot": boot}
         self.save(host)
 
-    def forget(self, host: Store, paths: tuple[str, ...]) -> None:
-        """Drop records whose change has been undone."""
-        if not paths:
+    def confirm(self, host: Store, change: Change) -> None:
+        """Note that a change was made: add what is known now, drop the records of what has been undone."""
+        if not change.confirm and not change.forget:
             return
-        for path in paths:
+        for path, more in change.confirm.items():
+            self.records[path] = {**self.records[path], **more}
+        for path in change.forget:
             self.records.pop(path, None)
         self.save(host)
 
