@@ -330,7 +330,10 @@ def test_a_shortfall_that_the_boot_mends_is_settled(tmp_path: Path) -> None:
 # Refusals in the middle ------------------------------------------------------------------
 
 
-def test_the_error_of_a_refused_write_tells_what_was_done_and_the_next_run_goes_on(machine: FakeHost) -> None:
+@pytest.mark.parametrize("name", ["rhel_odd", "odd_contrary"])
+def test_the_error_of_a_refused_write_tells_what_was_done_and_the_next_run_goes_on(name: str, tmp_path: Path) -> None:
+    like, changes = MACHINES[name]
+    machine = hosts.build(tmp_path / "root", like, changes)
     found = machine.disk()
     total = count_acts(machine)
     assert total >= 4
