@@ -5,12 +5,12 @@ Tests are written so that each can run alone, and ordered so that all of them to
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,9 +20,8 @@ import pytest
 from tests.integration.rack import Rack
 from tests.integration.runs import Run, play
 
-HERE = Path(__file__).parent
-# The order in which hosts have to be booted least often.
-FILES = ("test_life_of_a_host.py", "test_odd_hosts.py")
+# For who works on these tests: leave the rack up, and go on with the hosts as the last run left them.
+KEEP = os.environ.get("GPUDIRECT_KEEP_RACK") == "1"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -62,25 +61,38 @@ def rack(tell: Tell) -> Iterator[Rack]:
     before = {one: signal.signal(one, stop) for one in (signal.SIGTERM, signal.SIGHUP)}
     os.environ["RACK_PYTHON"] = sys.executable  # for the console command of the inventory
     made = Rack("integration", tell)
-    made.down()  # what a killed run left behind
+    if not KEEP:
+        made.down()  # what a killed run left behind
     try:
         yield made
     finally:
-        made.down()
+        if not KEEP:
+            made.down()
         for one, handler in before.items():
             signal.signal(one, handler)
 
 
-@dataclass
 class Node:
     """A host of the rack, and what the tests know about it."""
 
-    name: str
-    rack: Rack
-    inventory: Path
-    tell: Tell
-    state: str = "unknown"
-    found: frozenset[str] = field(default_factory=frozenset)
+    def __init__(self, name: str, rack: Rack, inventory: Path, tell: Tell) -> None:
+        self.name, self.rack, self.inventory, self.tell = name, rack, inventory, tell
+        self._notes = rack.home / f"{name}.json"
+        if not KEEP:
+            self._notes.unlink(missing_ok=True)
+        notes = json.loads(self._notes.read_text()) if self._notes.exists() else {"state": "unknown", "found": []}
+        self._state: str = notes["state"]
+        self.found = frozenset(notes["found"])
+
+    @property
+    def state(self) -> str:
+        """What a test that was green has left: stock, converged, or unknown while one is at work."""
+        return self._state
+
+    @state.setter
+    def state(self, state: str) -> None:
+        self._state = state
+        self._notes.write_text(json.dumps({"state": state, "found": sorted(self.found)}))
 
     def site(self, *arguments: str, name: str = "site.yml", **variables: Any) -> Run:
         """Run site.yml, or another playbook, against this host alone."""
@@ -103,7 +115,7 @@ class Node:
         if self.state != "stock":
             self.rack.up(self.name, fresh=True)
             self.found = self.fingerprint()
-        self.state = "touched"
+        self.state = "unknown"
 
     def be_converged(self) -> None:
         """As the inventory wants it, after a reboot."""
@@ -111,7 +123,7 @@ class Node:
             self.be_stock()
             run = self.site()
             assert run.ok, run.text[-4000:]
-        self.state = "touched"
+        self.state = "unknown"
 
 
 @pytest.fixture(scope="session")

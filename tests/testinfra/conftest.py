@@ -73,14 +73,23 @@ def _resolve_templates(host: Host) -> None:
         variables.update(host.ansible("ansible.builtin.debug", json.dumps({"msg": templates}), check=False)["msg"])
 
 
+def _is_root(host: Host) -> bool:
+    try:
+        return host.check_output("id -u") == "0"
+    except RuntimeError as error:  # so says testinfra when ssh could not connect
+        cause = error.args[0].stderr.strip()
+    pytest.fail(f"the host cannot be reached: {cause}", pytrace=False)
+
+
 @pytest.fixture(scope="module")
 def host(_testinfra_host: Host) -> Iterator[Host]:
     """The host, with the rights of root whoever logs in: without them most evidence is not to be had."""
     _resolve_templates(_testinfra_host)
     with contextlib.ExitStack() as stack:
-        if _testinfra_host.check_output("id -u") != "0":
+        if not _is_root(_testinfra_host):
             stack.enter_context(_testinfra_host.sudo())
-            assert _testinfra_host.run("true").rc == 0, "the login user may not become root (sudo -n refuses)"
+            if _testinfra_host.run("true").rc != 0:
+                pytest.fail("the login user may not become root (sudo -n refuses)", pytrace=False)
         yield _testinfra_host
 
 
@@ -125,11 +134,13 @@ _WORDS = {"passed": "OK", "failed": "FAIL", "error": "ERROR", "skipped": "-"}
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """One line for each check and host: verdict, and the evidence or the reason."""
-    rows = [
+    rows = {
         (*_host_and_check(report.nodeid), *_verdict(word, report))
         for outcome, word in _WORDS.items()
         for report in terminalreporter.stats.get(outcome, [])
-    ]
+    }
+    # What keeps all checks from a host is said once.
+    rows = {(host, "all checks" if word == "ERROR" else check, word, said) for host, check, word, said in rows}
     for host, check, word, sentence in sorted(rows):
         first, *rest = sentence.splitlines() or [""]
         for line in (f"{host:<12} {word:<7} {check:<38} {first}", *(f"{'':<21}{one}" for one in rest)):
