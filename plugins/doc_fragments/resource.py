@@ -6,24 +6,33 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from ansible_collections.vela.gpudirect.plugins.module_utils import hugepages, kernel_args, site
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.schema import Schema
 
 
+def _documented(option: dict[str, Any]) -> dict[str, Any]:
+    """An option in the words of module documentation, which calls the options of a list's entries suboptions."""
+    inner = {name: _documented(one) for name, one in option.get("options", {}).items()}
+    outer = {key: value for key, value in option.items() if key != "options"}
+    return {**outer, "suboptions": inner} if inner else outer
+
+
 def _options(schema: Schema) -> str:
     """A documentation fragment; JSON is YAML, and needs no library on any side."""
-    options = {**schema.options(), site.ALLOW_FIELD.name: site.SCHEMA.options()[site.ALLOW_FIELD.name]}
+    tables = {**schema.options(), site.ALLOW_FIELD.name: site.SCHEMA.options()[site.ALLOW_FIELD.name]}
+    options = {name: _documented(option) for name, option in tables.items()}
     return json.dumps({"options": options}, indent=1)
 
 
 class ModuleDocFragment:
     """Fragments by resource: ``vela.gpudirect.resource.kernel_args`` and so on."""
 
-    KERNEL_ARGS = _options(kernel_args.SCHEMA)
-    HUGEPAGES = _options(hugepages.SCHEMA)
+    KERNEL_ARGS: str = _options(kernel_args.SCHEMA)
+    HUGEPAGES: str = _options(hugepages.SCHEMA)
 
-    ATTRIBUTES = json.dumps(
+    ATTRIBUTES: str = json.dumps(
         {
             "attributes": {
                 "check_mode": {

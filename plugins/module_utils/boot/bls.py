@@ -53,7 +53,7 @@ def entry(path: str, text: str) -> Entry:
     values: dict[str, str] = {}
     words: list[str] = []
     for line in text.split("\n"):
-        key, _, value = line.strip().replace("\t", " ").partition(" ")
+        key, _space, value = line.strip().replace("\t", " ").partition(" ")
         if key == "options":
             words.extend(split_words(value))
         elif key and not key.startswith("#"):

@@ -60,7 +60,7 @@ class Schema:
         return {entry.name: _argument(entry) for entry in self.fields}
 
     def options(self) -> dict[str, dict[str, Any]]:
-        """The ``options`` part of a module's documentation and of a role's argument specs."""
+        """The ``options`` part of a role's argument specs, from which a module's documentation is made too."""
         return {entry.name: _option(entry) for entry in self.fields}
 
 
