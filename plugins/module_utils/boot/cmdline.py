@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from .words import BLANKS
+
 # Names whose value is a comma-separated set that several owners add to. ``pci`` and the IOMMU
 # switches carry named sub-options; a later sub-option of the same name replaces the earlier one.
 MERGING = frozenset(
@@ -52,7 +54,7 @@ def split(line: str) -> tuple[str, ...]:
     word = ""
     quoted = False
     for sign in line:
-        if sign.isspace() and not quoted:
+        if sign in BLANKS and not quoted:
             if word:
                 words.append(word)
             word = ""

@@ -19,6 +19,9 @@ VARIABLES = ("GRUB_CMDLINE_LINUX", "GRUB_CMDLINE_LINUX_DEFAULT")
 FORBIDDEN = re.compile(r"[\s\"'`$\\]|[^\x20-\x7e]")
 _NEEDS_QUOTES = re.compile(r"[;&|<>(){}#*?\[\]~!^]")
 
+# What ends a word; other white space of Unicode does not.
+BLANKS = " \t\n\r\v\f"
+
 # A reference to one of the variables, as a word of a value that is otherwise evaluated. A text cannot hold NUL.
 _MARK = "\0"
 _START = re.compile(r"^[ \t]*(?:export[ \t]+)?(GRUB_CMDLINE_LINUX(?:_DEFAULT)?)=", re.MULTILINE)
@@ -31,7 +34,7 @@ def split_words(line: str) -> tuple[str, ...]:
     words: list[str] = []
     word, quote, escaped = "", "", False
     for sign in line:
-        if sign.isspace() and not quote and not escaped:
+        if sign in BLANKS and not quote and not escaped:
             words += [word] if word else []
             word = ""
             continue
@@ -166,7 +169,7 @@ def _pieces(text: str, at: int) -> Iterator[tuple[str | None, int]]:
         elif sign == quote or (not quote and sign in "'\""):
             quote, at = ("" if quote else sign), at + 1
             yield "", at
-        elif not quote and sign.isspace():
+        elif not quote and sign in BLANKS:
             return
         else:
             at += 1
