@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import subprocess
 import sys
 import threading
@@ -193,9 +194,9 @@ def _paths(plan: Sequence[dict[str, object]]) -> list[str]:
 
 
 def _running() -> bool:
-    """True when a host of the demonstration is up already."""
-    done = subprocess.run([str(RACK), "status", "--json"], capture_output=True, text=True, check=False)
-    return done.returncode == 0 and any(f'"{host}"' in done.stdout for host in HOSTS) and '"up"' in done.stdout
+    """True when a host of the demonstration is up already, from an earlier --keep."""
+    done = subprocess.run([str(RACK), "status", "--json"], capture_output=True, text=True, check=True)
+    return any(host["name"] in HOSTS and host["power"] == "on" for host in json.loads(done.stdout))
 
 
 if __name__ == "__main__":
