@@ -57,7 +57,7 @@ class Screen:
 
         def watch() -> None:
             while not stop.wait(20):
-                for host, (task, since) in sorted(self.doing.items()):
+                for host, (task, since) in sorted(dict(self.doing).items()):
                     if time.monotonic() - since > 15:
                         self.say(f"  {host}: still at: {task} ({time.monotonic() - since:.0f} s)")
 

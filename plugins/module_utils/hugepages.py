@@ -137,8 +137,14 @@ class SetPages:
 
 def parse(params: Mapping[str, Any]) -> Desired:
     """Wanted reservation from checked options."""
-    values = SCHEMA.parse(params)
-    return desired_of(values)
+    values, problems = SCHEMA.parse_all(params)
+    try:
+        desired = desired_of(values)
+    except IntentError as error:
+        problems.extend(error.problems)
+    if problems:
+        raise IntentError(problems)
+    return desired
 
 
 def desired_of(values: Mapping[str, Any]) -> Desired:
@@ -400,7 +406,7 @@ def _undone(owned: Mapping[str, Any], wanted: set[str], current: Current) -> lis
         why = (
             "no longer wanted; the count of before is put back"
             if same_boot
-            else "no longer wanted; the boot has already taken it back"
+            else "no longer wanted; what a boot reserved goes back with the next one"
         )
         changes.append(
             Change(
