@@ -119,8 +119,7 @@ class Current:
 
 def parse(params: Mapping[str, Any]) -> Desired:
     """Wanted command line; finds typos and contradictions over all its options."""
-    problems: list[Problem] = []
-    values = SCHEMA.parse(params)
+    values, problems = SCHEMA.parse_all(params)
     pages = hugepages.Desired()
     try:
         pages = hugepages.desired_of(values)

@@ -90,13 +90,16 @@ def bring(
     plan = _with_waiting(resource.plan(desired, resource.read(host, desired), owned.of(name)), waiting or {})
     if check or not plan.changes:
         _require_live(plan, boot)
-        return Report(name, plan, allow, bool(plan.changes), None if plan.changes else True, plan)
+        return Report(name, plan, allow, bool(plan.changes), None if plan.changes else not plan.deferred, plan)
     _require_consent(plan, allow)
     _apply_all(resource, plan, host, owned, boot)
-    left = resource.plan(desired, resource.read(host, desired), owned.of(name))
-    _require_verified(plan, left)
-    _require_live(left, boot)
-    return Report(name, plan, allow, True, True, left)
+    try:
+        left = resource.plan(desired, resource.read(host, desired), owned.of(name))
+        _require_verified(plan, left)
+        _require_live(left, boot)
+    except GpudirectError as error:
+        raise error.after(change.path for change in plan.changes) from None
+    return Report(name, plan, allow, True, not left.deferred, left)
 
 
 def plan_all(
@@ -107,15 +110,16 @@ def plan_all(
     waiting: Mapping[str, str] | None = None,
 ) -> list[Report]:
     """``bring`` in check mode for every resource; all problems of all resources in one error."""
-    problems: list[Problem] = []
+    errors: list[GpudirectError] = []
     reports: list[Report] = []
     for resource, desired in resources:
         try:
             reports.append(bring(resource, desired, host, allow=allow, check=True, waiting=waiting))
         except GpudirectError as error:
-            problems.extend(error.problems)
-    if problems:
-        raise GpudirectError(problems)
+            errors.append(error)
+    if errors:
+        kind = type(errors[0]) if len({type(error) for error in errors}) == 1 else GpudirectError
+        raise kind(problem for error in errors for problem in error.problems)
     return reports
 
 
@@ -174,8 +178,7 @@ def _require_verified(plan: Plan, left: Plan) -> None:
                 wanted=f"{change.after!r}",
             )
             for change in left.changes
-        ],
-        [change.path for change in plan.changes],
+        ]
     )
 
 
@@ -191,7 +194,7 @@ def _did_not_take(entry: Awaiting) -> Problem:
     return Problem(
         entry.path,
         "was written before the last boot and is still not live",
-        f"See what the boot used instead; {entry.why}.",
+        "See what the boot used instead, and what else sets it.",
         found=f"{entry.live!r}",
         wanted=f"{entry.wanted!r}",
     )

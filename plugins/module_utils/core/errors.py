@@ -39,6 +39,11 @@ class GpudirectError(Exception):
         self.problems: tuple[Problem, ...] = tuple(sorted(set(problems)))
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
+    def after(self, done: Iterable[str]) -> GpudirectError:
+        """The same error, telling the changes that were made before it."""
+        self.done = tuple(done)
+        return self
+
 
 class IntentError(GpudirectError):
     """The inventory asks for something that cannot be meant."""

@@ -55,6 +55,18 @@ class Schema:
         """Checked values with defaults filled in; raises IntentError with every problem at once."""
         return parse_fields(self.fields, params)
 
+    def parse_all(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
+        """Checked values, and the problems of those that are wrong, which have their defaults in the values.
+
+        For checks over several options, which are then made for the right ones too.
+        """
+        try:
+            return self.parse(params), []
+        except IntentError as error:
+            wrong = {re.split(r"[.\[]", problem.path)[0] for problem in error.problems}
+            right = {name: params[name] for name in self.variables() if name in params and name not in wrong}
+            return self.parse(right), [*error.problems]
+
     def argument_spec(self) -> dict[str, dict[str, Any]]:
         """The argument spec of a module."""
         return {entry.name: _argument(entry) for entry in self.fields}
