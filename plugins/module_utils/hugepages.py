@@ -9,6 +9,7 @@ message may name another node. The boot half is written by ``kernel_args``; this
 
 from __future__ import annotations
 
+import enum
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,10 @@ from .core.schema import Field, Schema, wrong_type
 
 KIB = {"2M": 2048, "1G": 1048576}
 NODES = "/sys/devices/system/node"
+RELEASE = "/proc/sys/kernel/osrelease"
+# The first kernel that reads hugepages=NODE:COUNT (mm/hugetlb.c, commit b5389086ad7b); an older one takes the first
+# node's number for the count. RHEL 9 carries newer memory management under an older number.
+BY_NODE_SINCE = (5, 16)
 BOOT_NAMES = frozenset({"hugepages", "hugepagesz", "default_hugepagesz"})
 
 _PAGES_FIELDS = (
@@ -113,6 +118,14 @@ class Node:
     pages: Mapping[str, Count]
 
 
+class ByNode(enum.Enum):
+    """Whether the kernel can reserve pages by node at boot."""
+
+    NO = "no"
+    PERHAPS = "perhaps"
+    YES = "yes"
+
+
 @dataclass(frozen=True)
 class Current:
     """What the running kernel has: nodes, the default page size in KiB, and the line it was started with."""
@@ -121,6 +134,7 @@ class Current:
     default_kib: int | None
     line: tuple[str, ...]
     boot: str
+    by_node: ByNode
 
 
 @dataclass(frozen=True)
@@ -220,16 +234,21 @@ def absent_problems(desired: Desired, absent: Sequence[str]) -> list[Problem]:
     ]
 
 
-def boot_arguments(desired: Desired, nodes: Mapping[int, Node]) -> tuple[str, ...]:
+def boot_arguments(desired: Desired, nodes: Mapping[int, Node], by_node: ByNode = ByNode.YES) -> tuple[str, ...]:
     """The kernel arguments that reserve the pages at boot, the largest size first.
+
+    A kernel that may not know nodes gets the sum where all nodes have the same: it spreads it evenly.
 
     >>> boot_arguments(Desired((Pages("", "1G", 4, ()),), "1G"), {0: Node(65536, {}), 1: Node(65536, {})})
     ('default_hugepagesz=1G', 'hugepagesz=1G', 'hugepages=0:4,1:4')
     """
     words = [f"default_hugepagesz={desired.default_size}"] if desired.default_size else []
     for pages in desired.pages:
-        counts = ",".join(f"{node}:{count}" for node, count in sorted(pages.by_node(nodes).items()))
-        words += [f"hugepagesz={pages.size}", f"hugepages={counts}"]
+        counts = pages.by_node(nodes)
+        even = len(set(counts.values())) == 1
+        each = ",".join(f"{node}:{count}" for node, count in sorted(counts.items()))
+        text = f"{sum(counts.values())}" if even and by_node is not ByNode.YES else each
+        words += [f"hugepagesz={pages.size}", f"hugepages={text}"]
     return tuple(words)
 
 
@@ -247,7 +266,19 @@ def read(host: Host, desired: Desired) -> Current:
         int(default[1]) if default else None,
         split(line) if isinstance(line, str) else (),
         host.boot_id(),
+        read_by_node(host),
     )
+
+
+def read_by_node(host: Host) -> ByNode:
+    """Whether the running kernel reads page counts by node on its command line."""
+    release = host.read_text(RELEASE)
+    match = re.match(r"(\d+)\.(\d+)", release if isinstance(release, str) else "")
+    if match is None:
+        return ByNode.PERHAPS
+    if (int(match[1]), int(match[2])) >= BY_NODE_SINCE:
+        return ByNode.YES
+    return ByNode.PERHAPS if ".el" in str(release) else ByNode.NO
 
 
 def read_nodes(host: Host) -> dict[int, Node]:
@@ -301,7 +332,7 @@ def _count(host: Host, name: str, size: str) -> Count | None:
 
 def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     """Live changes by node; what the kernel could not find room for waits for a boot."""
-    refused = refusals(desired, current.nodes)
+    refused = refusals(desired, current.nodes, current.by_node)
     if refused:
         raise HostRefused(refused)
     booted = _started_with(desired, current)
@@ -370,7 +401,7 @@ def _verdict(path: str, have: Count, step: SetPages, *, tried: bool, booted: boo
 
 def _started_with(desired: Desired, current: Current) -> bool:
     live = tuple(word for word in current.line if word.split("=", 1)[0] in BOOT_NAMES)
-    return live == boot_arguments(desired, current.nodes)
+    return live == boot_arguments(desired, current.nodes, current.by_node)
 
 
 def _default_size(desired: Desired, current: Current, booted: bool) -> list[Awaiting | Problem]:
@@ -422,9 +453,11 @@ def _undone(owned: Mapping[str, Any], wanted: set[str], current: Current) -> lis
     return changes
 
 
-def refusals(desired: Desired, nodes: Mapping[int, Node]) -> list[Problem]:
+def refusals(desired: Desired, nodes: Mapping[int, Node], by_node: ByNode) -> list[Problem]:
     """Why the host cannot have such a reservation, be it at once or at a boot."""
     problems = [problem for pages in desired.pages for problem in _unknown_nodes(pages, nodes)]
+    if by_node is ByNode.NO:
+        problems += [_uneven(pages) for pages in desired.pages if len(set(pages.by_node(nodes).values())) > 1]
     if problems or not desired.pages:
         return problems
     total = sum(node.memory_mib for node in nodes.values())
@@ -456,6 +489,14 @@ def refusals(desired: Desired, nodes: Mapping[int, Node]) -> list[Problem]:
             )
         )
     return problems
+
+
+def _uneven(pages: Pages) -> Problem:
+    return Problem(
+        pages.path,
+        "the running kernel cannot reserve different numbers of pages by node at boot",
+        f"Give per_node, or boot a kernel from {'.'.join(map(str, BY_NODE_SINCE))} on first.",
+    )
 
 
 def _unknown_nodes(pages: Pages, nodes: Mapping[int, Node]) -> list[Problem]:

@@ -110,6 +110,7 @@ class Current:
     live: tuple[str, ...]
     iommu: iommu.Iommu
     nodes: Mapping[int, hugepages.Node]
+    by_node: hugepages.ByNode
     refusals: Mapping[str, str]
     space: Space | None
 
@@ -170,6 +171,7 @@ def read(host: Host, desired: Desired) -> Current:
         split(line),
         iommu.read(host),
         hugepages.read_nodes(host) if desired.hugepages.pages else {},
+        hugepages.read_by_node(host),
         {path: cause for path in writes if (cause := host.refuses_write(path))},
         space if isinstance(space, Space) else None,
     )
@@ -218,7 +220,7 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
         name for group in groups for name in group.names
     )
     changes = _next_boot(groups, current.store, owned, former)
-    refusals = absent_table + hugepages.refusals(desired.hugepages, current.nodes)
+    refusals = absent_table + hugepages.refusals(desired.hugepages, current.nodes, current.by_node)
     refusals += _refusals(changes, groups, former, current, owned)
     if refusals:
         raise HostRefused(refusals)
@@ -255,7 +257,7 @@ def _groups(desired: Desired, current: Current) -> tuple[Group, ...]:
                 spelling=twin.spelling,
             )
     if desired.hugepages.pages or desired.hugepages.default_size:
-        arguments = hugepages.boot_arguments(desired.hugepages, current.nodes)
+        arguments = hugepages.boot_arguments(desired.hugepages, current.nodes, current.by_node)
         groups.append(Group("kernel_hugepages", hugepages.BOOT_NAMES, arguments, live_by="hugepages"))
     return tuple(groups)
 
