@@ -16,11 +16,13 @@ settings.register_profile(
 settings.load_profile("engine")
 
 
+MEMORY = "/dev/shm"
+
+
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """A folder in memory where the machine has one: thousands of small trees come and go."""
-    memory = "/dev/shm"
-    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
+    """A folder where trees that are thrown away cost least."""
+    with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
 
 
@@ -28,3 +30,5 @@ def tmp_path() -> Iterator[Path]:
 def no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of writes to folders that are thrown away are not waited for."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)
+    if os.access(MEMORY, os.W_OK):
+        monkeypatch.setattr(tempfile, "tempdir", MEMORY)

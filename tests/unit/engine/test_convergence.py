@@ -36,6 +36,7 @@ MACHINES: dict[str, tuple[str, dict[str, Any]]] = {
     "debian_12": ("debian_12", {}),
     "debian_13": ("debian_13", {}),
     "ubuntu_cloud": ("ubuntu_cloud", {}),
+    "ubuntu_22": ("ubuntu_22", {}),
     "amd": ("amd", {}),
     "rhel_9": ("rhel_9", {}),
     "rhel_odd": ("rhel_9", {"files": {GRUB: "GRUB_CMDLINE_LINUX='iommu=strict crashkernel=1G'"}}),
@@ -51,7 +52,7 @@ VELA = {
 OTHER = {
     "kernel_iommu": "translated",
     "kernel_args": ["mitigations=off", "pci=realloc"],
-    "kernel_hugepages": [{"size": "2M", "nodes": {0: 64}}, {"size": "1G", "nodes": {0: 4, 1: 2}}],
+    "kernel_hugepages": [{"size": "2M", "per_node": 64}, {"size": "1G", "per_node": 4}],
 }
 PASSTHROUGH = {"kernel_iommu": "passthrough"}
 
@@ -188,6 +189,18 @@ def test_an_edit_by_somebody_else_is_kept_through_run_and_undo(tmp_path: Path) -
         'GRUB_CMDLINE_LINUX_DEFAULT="quiet"\nGRUB_CMDLINE_LINUX="b c iommu=strict"\nGRUB_TIMEOUT=3\n'
     )
     assert not host.owned()
+
+
+def test_an_edit_is_what_undo_goes_back_to_once_we_changed_the_file_again(tmp_path: Path) -> None:
+    text = 'GRUB_CMDLINE_LINUX="iommu=strict a c"\n'
+    host = hosts.build(tmp_path / "root", "debian_12", {"files": {GRUB: text}})
+    settle(PASSTHROUGH, host)
+    host.put(GRUB, host.text(GRUB).replace('a c"', 'b c" # mine'))
+    for absent in (["c"], [], ["c"]):
+        settle({**PASSTHROUGH, "kernel_args_absent": absent}, host)
+    assert host.text(GRUB) == 'GRUB_CMDLINE_LINUX="b" # mine\n'
+    settle({}, host)
+    assert host.text(GRUB) == 'GRUB_CMDLINE_LINUX="b c iommu=strict" # mine\n'
 
 
 def test_an_edited_entry_loses_only_our_part(rhel: FakeHost) -> None:
