@@ -1,3 +1,6 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 """Build the disk image of a simulated host, and take QEMU and its firmware out of the same tree.
 
 No loop device and no mount outlive the build, because none is made: mke2fs fills the root file
@@ -37,11 +40,14 @@ set prefix=($root)/boot/grub
 configfile $prefix/grub.cfg
 """
 
+# Modes come from the executable bit alone, whatever umask the checkout was made with.
+LAY_FILES = 'tar -C "$1" --mode=a=rX,u+w --owner=0 --group=0 -c . | tar -C "$2" --no-overwrite-dir -x'
+
 Say = Callable[[str], None]
 
 
 def build_image(recipe: Path, work: Path, mirror: str | None, say: Say) -> None:
-    """Fill the empty folder `work` with base.img, emulator/ and vmlinuz."""
+    """Fill the empty folder `work` with base.img, boot/ and emulator/."""
     tree, log = work / "tree", work / "build.log"
     say("installing Debian packages (about two minutes)")
     _bootstrap(recipe, tree, mirror, log)
@@ -50,7 +56,7 @@ def build_image(recipe: Path, work: Path, mirror: str | None, say: Say) -> None:
     say("assembling the disk")
     _assemble(tree, work / "base.img", work, log)
     _take_emulator(tree, work / "emulator", log)
-    shutil.copy(_only(tree / "boot", "vmlinuz-*"), work / "vmlinuz")
+    shutil.copytree(tree / "boot", work / "boot")
     shutil.rmtree(tree)
 
 
@@ -69,7 +75,7 @@ def _bootstrap(recipe: Path, tree: Path, mirror: str | None, log: Path) -> None:
         "--dpkgopt=force-unsafe-io",
         *(f"--dpkgopt=path-exclude=/usr/share/{part}/*" for part in left_out),
         # Before the packages: the kernel's postinst builds its initramfs from these files.
-        '--setup-hook=cp -r --no-preserve=mode "$RACK_RECIPE/root/." "$1/"',
+        f'--setup-hook=set -- "$RACK_RECIPE/root" "$1"; {LAY_FILES}',
         *(SUITE, str(tree)),
         *([mirror] if mirror else []),
     ]
@@ -82,10 +88,12 @@ def _bootstrap(recipe: Path, tree: Path, mirror: str | None, log: Path) -> None:
 
 def _configure(recipe: Path, tree: Path, log: Path) -> None:
     # Again, for what the installation itself writes (resolv.conf).
-    run(["cp", "-r", "--no-preserve=mode", f"{recipe}/root/.", f"{tree}/"], log=log)
+    run(["sh", "-c", LAY_FILES, "sh", f"{recipe}/root", str(tree)], log=log)
     for line in read_list(recipe / "units.txt"):
         verb, unit = line.split()
         run(["chroot", str(tree), "systemctl", "-q", verb, unit], log=log)
+    _spare_decompression(tree, log)
+    _spare_login_extras(tree)
     # Identity arrives with the first boot. An empty machine-id is filled then; the word
     # "uninitialized" would also reset which units are enabled.
     (tree / "etc/machine-id").write_text("")
@@ -94,6 +102,29 @@ def _configure(recipe: Path, tree: Path, log: Path) -> None:
         key.unlink()
     (tree / "boot/efi").mkdir(exist_ok=True)
     _write_boot_menu(recipe, tree, log)
+    for folder in ("etc", "var"):
+        # Tells systemd that ldconfig and its kin are up to date with /usr, else the first boot runs them.
+        (tree / folder / ".updated").touch()
+
+
+def _spare_decompression(tree: Path, log: Path) -> None:
+    # An emulated CPU takes seconds to unpack the modules of one boot.
+    modules = tree / "usr/lib/modules"
+    packed = [str(path) for path in modules.rglob("*.ko.xz")]
+    for first in range(0, len(packed), 1000):
+        run(["unxz", *packed[first : first + 1000]], log=log)
+    (release,) = modules.iterdir()
+    run(["chroot", str(tree), "depmod", release.name], log=log)
+    run(["chroot", str(tree), "update-initramfs", "-u"], log=log)
+
+
+def _spare_login_extras(tree: Path) -> None:
+    # A registered session makes systemd start a manager of its own for root at each first login, and
+    # costs every later one a round of D-Bus; the message of the day starts a dozen processes.
+    for name, module in (("common-session", "pam_systemd.so"), ("sshd", "pam_motd.so")):
+        file = tree / "etc/pam.d" / name
+        lines = file.read_text().splitlines(keepends=True)
+        file.write_text("".join(line for line in lines if module not in line))
 
 
 def _write_boot_menu(recipe: Path, tree: Path, log: Path) -> None:
@@ -177,8 +208,3 @@ def _libraries_of(tree: Path, program: str, log: Path) -> set[Path]:
     listed = run([*loader, "--list", str(tree / program)], log=log)
     found = {Path(word) for word in listed.split() if word.startswith(folder)}
     return found | {tree / LOADER}
-
-
-def _only(folder: Path, pattern: str) -> Path:
-    (found,) = folder.glob(pattern)
-    return found

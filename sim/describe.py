@@ -1,3 +1,6 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 """Read host descriptions: strict, every mistake at once, each with its place."""
 
 from __future__ import annotations
@@ -46,7 +49,8 @@ class Filesystem:
 
     label: str
     mount: str
-    mib: int = 16
+    mib: int = 64
+    content: str = "empty"
     full: bool = False
 
 
@@ -69,7 +73,7 @@ class Host:
 
 class _Mistakes(list[str]):
     def note(self, path: str, what: str, advice: str) -> None:
-        self.append(f"{path}: {what}. {advice}.")
+        self.append(f"{path}: {what}. {advice}" + ("" if advice.endswith("?") else "."))
 
 
 Check = Callable[[Any], bool]
@@ -93,15 +97,11 @@ def _is_one_of(*words: str) -> _Key:
 
 
 def _matches(pattern: str, wanted: str) -> _Key:
-    return _Key(
-        lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None, wanted
-    )
+    return _Key(lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None, wanted)
 
 
 def _is_list_of(kind: type, wanted: str) -> _Key:
-    return _Key(
-        lambda value: isinstance(value, list) and all(type(item) is kind for item in value), wanted
-    )
+    return _Key(lambda value: isinstance(value, list) and all(type(item) is kind for item in value), wanted)
 
 
 NAME = _matches(r"[a-z][a-z0-9-]{0,29}", "a name of a-z, 0-9 and dashes, at most 30 long")
@@ -138,9 +138,14 @@ FILESYSTEM_KEYS: Mapping[str, _Key] = {
     "label": _matches(r"[A-Za-z0-9]{1,16}", "letters and digits, at most 16"),
     "mount": _matches(r"/\S+", "an absolute path"),
     "mib": _is_int(4, 65536),
+    "content": _is_one_of("empty", "boot"),
     "full": FLAG,
 }
-REQUIRED = {"switch": ("numa_node", "bus", "devices"), "device": ("kind", "name")}
+REQUIRED = {
+    "switch": ("numa_node", "bus", "devices"),
+    "device": ("kind", "name"),
+    "file system": ("label", "mount"),
+}
 
 
 def read_hosts(folder: Path) -> dict[str, Host]:
@@ -180,9 +185,7 @@ def _load(path: Path, mistakes: _Mistakes) -> dict[str, Any]:
     return table
 
 
-def _inherit(
-    name: str, raw: Mapping[str, dict[str, Any]], folder: Path, mistakes: _Mistakes
-) -> dict[str, Any]:
+def _inherit(name: str, raw: Mapping[str, dict[str, Any]], folder: Path, mistakes: _Mistakes) -> dict[str, Any]:
     chain, merged = [name], dict(raw[name])
     while isinstance(parent := raw[chain[-1]].get("like"), str):
         where = f"{folder.name}/{chain[-1]}.yml: like"
@@ -198,27 +201,29 @@ def _inherit(
     return merged
 
 
+def _at(path: str, key: object) -> str:
+    return f"{path}{': ' if path.endswith('.yml') else '.'}{key}"
+
+
 def _nearest(word: str, known: Mapping[str, Any]) -> str:
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"Did you mean {close[0]}?".rstrip("?") if close else ""
+    return f"Did you mean {close[0]}?" if close else ""
 
 
-def _check_table(
-    path: str, table: Mapping[str, Any], keys: Mapping[str, _Key], mistakes: _Mistakes
-) -> None:
+def _check_table(path: str, table: Mapping[str, Any], keys: Mapping[str, _Key], mistakes: _Mistakes) -> None:
     for key, value in table.items():
         if key not in keys:
             near = _nearest(str(key), keys) or "Known keys: " + ", ".join(keys)
-            mistakes.note(f"{path}: {key}", "unknown key", near)
+            mistakes.note(_at(path, key), "unknown key", near)
         elif not keys[key].check(value):
             what = f"wrong value (found {value!r}, wanted {keys[key].wanted})"
-            mistakes.note(f"{path}: {key}", what, "Correct it")
+            mistakes.note(_at(path, key), what, "Correct it")
 
 
 def _check_required(path: str, table: Mapping[str, Any], kind: str, mistakes: _Mistakes) -> None:
     for key in REQUIRED[kind]:
         if key not in table:
-            mistakes.note(f"{path}: {key}", f"missing in this {kind}", "Add it")
+            mistakes.note(_at(path, key), f"missing in this {kind}", "Add it")
 
 
 def _check_parts(path: str, table: Mapping[str, Any], mistakes: _Mistakes) -> None:
@@ -230,18 +235,14 @@ def _check_parts(path: str, table: Mapping[str, Any], mistakes: _Mistakes) -> No
             _check_required(place, device, "device", mistakes)
     for where, filesystem in _tables(path, table, "filesystems"):
         _check_table(where, filesystem, FILESYSTEM_KEYS, mistakes)
+        _check_required(where, filesystem, "file system", mistakes)
 
 
 def _tables(path: str, table: Mapping[str, Any], key: str) -> list[tuple[str, dict[str, Any]]]:
     items = table.get(key)
     if not isinstance(items, list):
         return []
-    joint = ": " if path.endswith(".yml") else "."
-    return [
-        (f"{path}{joint}{key}[{index}]", item)
-        for index, item in enumerate(items)
-        if isinstance(item, dict)
-    ]
+    return [(f"{_at(path, key)}[{index}]", item) for index, item in enumerate(items) if isinstance(item, dict)]
 
 
 def _host(name: str, table: Mapping[str, Any]) -> Host:
@@ -267,9 +268,9 @@ def _check_sense(path: str, host: Host, hosts: Mapping[str, Host], mistakes: _Mi
     names = [device.name for switch in host.switches for device in switch.devices]
     for name in sorted({name for name in names if names.count(name) > 1}):
         mistakes.note(f"{path}: switches", f"two devices are called {name}", "Rename one")
-    if host.cpus < nodes:
-        what = f"too few for the NUMA nodes (found {host.cpus}, wanted at least {nodes})"
-        mistakes.note(f"{path}: cpus", what, "Give each node one")
+    if host.cpus % nodes:
+        what = f"the NUMA nodes cannot share them evenly (found {host.cpus} CPUs, {nodes} nodes)"
+        mistakes.note(f"{path}: cpus", what, f"Take a multiple of {nodes}")
     if host.peer is not None and host.peer not in hosts:
         near = _nearest(host.peer, hosts) or "Name a described host"
         mistakes.note(f"{path}: peer", f"no host {host.peer} is described", near)

@@ -1,3 +1,6 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 """Who a host is: keys, name and machine-id, handed in as systemd credentials at its boot.
 
 The image is the same for all hosts. QEMU offers the credentials over fw_cfg, systemd reads them,
@@ -47,9 +50,7 @@ def credentials(host: Host, salt: Path, host_key: bytes, login_key: str) -> dict
         "tmpfiles.extra": "\n".join(_tmpfiles(host, host_key, login_key)) + "\n",
         "ssh.authorized_keys.root": login_key,
         "sysusers.extra": f'u {host.ssh_user} {ADMIN_UID} "Operator" /home/{host.ssh_user} /bin/bash\n',
-        "fstab.extra": "".join(
-            f"LABEL={extra.label} {extra.mount} ext4 defaults 0 2\n" for extra in host.filesystems
-        ),
+        "fstab.extra": "".join(f"LABEL={extra.label} {extra.mount} ext4 defaults 0 2\n" for extra in host.filesystems),
     }
 
 

@@ -1,3 +1,6 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 """The image cache: built once for each recipe, shared by all checkouts, removed only when unused."""
 
 from __future__ import annotations
@@ -7,6 +10,8 @@ import fcntl
 import hashlib
 import os
 import shutil
+import stat
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,14 +38,25 @@ class Image:
         return self.folder.name.removeprefix("image-")
 
     @property
+    def identity(self) -> str:
+        """What an overlay belongs to: two builds of one recipe differ in where their blocks lie."""
+        return f"{self.key} {(self.folder / 'build-id').read_text().strip()}\n"
+
+    @property
     def disk(self) -> Path:
         """The base of every host's overlay; never written to."""
         return self.folder / "base.img"
 
     @property
+    def boot(self) -> Path:
+        """A copy of the image's /boot."""
+        return self.folder / "boot"
+
+    @property
     def kernel(self) -> Path:
-        """The kernel in the image, for the KVM probe."""
-        return self.folder / "vmlinuz"
+        """The kernel in the image."""
+        (found,) = self.boot.glob("vmlinuz-*")
+        return found
 
     @property
     def emulator(self) -> Emulator:
@@ -57,10 +73,11 @@ class Image:
 def recipe_key(recipe: Path, builder: Path = Path(build.__file__)) -> str:
     """Return the hash over every file that decides what is in the image."""
     digest = hashlib.sha256()
-    files = [(path.relative_to(recipe).as_posix(), path) for path in recipe.rglob("*")]
-    for name, path in [*sorted(file for file in files if file[1].is_file()), ("", builder)]:
+    files = sorted((path.relative_to(recipe).as_posix(), path) for path in recipe.rglob("*") if path.is_file())
+    for name, path in [*files, ("", builder)]:
         content = hashlib.sha256(path.read_bytes()).hexdigest()
-        digest.update(f"{name}\0{content}\n".encode())
+        runs = bool(path.stat().st_mode & stat.S_IXUSR)
+        digest.update(f"{name}\0{runs}\0{content}\n".encode())
     return digest.hexdigest()[:KEY_LENGTH]
 
 
@@ -75,7 +92,7 @@ def ensure_image(rack: Rack, say: Say) -> Image:
     if found := find_image(rack):
         return found
     if os.geteuid() != 0:
-        raise RackError("image: building it needs root. Run 'sim/rack image' as root once.")
+        raise RackError("image: not built yet, and only root can build it. Run 'sim/rack image' as root.")
     install_missing(rack.packages, say)
     cache = cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
@@ -120,12 +137,13 @@ def _build(rack: Rack, cache: Path, say: Say) -> Image:
     work.mkdir()
     try:
         build_image(rack.recipe, work, debian_mirror(), say)
+        (work / "build-id").write_text(f"{uuid.uuid4()}\n")
         return Image(work.rename(cache / f"image-{key}"))
-    except RackError:
-        kept = cache / "last-failed-build.log"
+    except RackError as error:
+        kept = cache / "failed-build.log"
         with contextlib.suppress(FileNotFoundError):
             (work / "build.log").replace(kept)
-        raise
+        raise RackError(f"image: was not built. Read {kept}.\n{error}") from None
     finally:
         shutil.rmtree(work, ignore_errors=True)
 

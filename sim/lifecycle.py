@@ -1,20 +1,22 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 """Bring hosts up and take them down, completely."""
 
 from __future__ import annotations
 
-import shutil
+import contextlib
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 
 from sim.acceleration import choose_accelerator
-from sim.commands import run
+from sim.commands import undisturbed
 from sim.control import NobodyAnswers, ask
-from sim.describe import Filesystem, Host
+from sim.describe import Host
+from sim.disks import make_disks
 from sim.errors import RackError
 from sim.identity import ensure_key, write_credentials
 from sim.image import Image, ensure_image
@@ -22,22 +24,64 @@ from sim.liveness import read_mark
 from sim.machine import Placement
 from sim.places import Rack, make_private
 from sim.ports import kept_port, read_port
+from sim.power import control_socket, is_on, press_until_off, supervisor_runs, switch_on
 from sim.progress import Progress
-from sim.reach import start_probe, write_ssh_config
-from sim.supervisor import hold_lock
+from sim.reach import greets, write_ssh_config
+from sim.waiting import answers_now, wait_for_ssh
 
-BOOT_LIMIT_S = 420.0
-SHUTDOWN_LIMIT_S = 30.0
-TICK_S = 0.5
-FILLER_NAME = "filler"
+GENTLE_LIMIT_S = 40.0
+LISTEN_PATIENCE_S = 8.0
+SUPERVISOR_LIMIT_S = 60.0
+POLL_S = 0.1
+
+Say = Callable[[str, str], None]
 
 
-@dataclass
-class _Boot:
-    host: Host
-    probe: subprocess.Popen[bytes] | None = None
-    began: float = field(default_factory=time.monotonic)
-    answers: bool = False
+def _silent(_name: str, _what: str) -> None:
+    return
+
+
+def bring_up(rack: Rack, hosts: Sequence[Host], everyone: Iterable[Host], *, fresh: bool) -> None:
+    """Start the hosts that do not run and wait until ssh answers on all of them."""
+    names = [host.name for host in hosts]
+    progress = Progress(names)
+    if not fresh and all(is_on(rack, name) and answers_now(rack, name) for name in names):
+        progress.set_all("up already")
+        return
+    if fresh:
+        take_down(rack, names, say=progress.set)
+    idle = [host for host in hosts if not supervisor_runs(rack, host.name)]
+    try:
+        if idle:
+            _start(rack, idle, everyone, progress, fresh=fresh)
+        for name in names:
+            switch_on(rack, name)
+        problems = wait_for_ssh(rack, names, progress)
+    except BaseException:
+        # Also after Ctrl-C, even a second one: nothing that this call started stays half-booted.
+        with undisturbed():
+            take_down(rack, [host.name for host in idle], gently=False)
+        raise
+    if problems:
+        take_down(rack, [host.name for host in idle if host.name in problems], gently=False)
+        raise RackError("\n".join(problems.values()))
+
+
+def take_down(rack: Rack, names: Sequence[str], *, gently: bool = True, say: Say = _silent) -> None:
+    """Power hosts off, by their button where they listen to it, and end their supervisors."""
+    running = [name for name in names if supervisor_runs(rack, name)]
+    listening = [name for name in running if gently and _listens(rack, name)]
+    for name in listening:
+        say(name, "shutting down")
+    for name in press_until_off(rack, listening, GENTLE_LIMIT_S):
+        say(name, f"did not shut down within {GENTLE_LIMIT_S:.0f} s, power cut")
+    for name in running:
+        _end_supervisor(rack, name)
+        say(name, "down")
+    for name in names:
+        _clean_up(rack, name)
+    with contextlib.suppress(OSError):
+        rack.sockets.rmdir()
 
 
 def placement(rack: Rack, name: str, image: Image, accelerator: str) -> Placement:
@@ -48,49 +92,20 @@ def placement(rack: Rack, name: str, image: Image, accelerator: str) -> Placemen
     return Placement(rack.host(name), rack.sockets, image.emulator.firmware, port, accelerator)
 
 
-def supervisor_runs(rack: Rack, name: str) -> bool:
-    """Say whether a host has a supervisor now; the lock cannot be stale."""
-    if not rack.host(name).is_dir():
-        return False
-    lock = hold_lock(rack.host(name))
-    if lock is None:
-        return True
-    import os
-
-    os.close(lock)
-    return False
-
-
-def control_socket(rack: Rack, name: str) -> Path:
-    """Return the path of a supervisor's control socket."""
-    return rack.sockets / f"{name}.ctl"
-
-
-def bring_up(rack: Rack, hosts: Sequence[Host], everyone: Iterable[Host], *, fresh: bool) -> None:
-    """Start the hosts that do not run and wait until ssh answers on all of them."""
-    progress = Progress([host.name for host in hosts])
+def _start(rack: Rack, idle: Sequence[Host], everyone: Iterable[Host], progress: Progress, *, fresh: bool) -> None:
     progress.set_all("image")
     image = ensure_image(rack, progress.set_all)
-    make_private(rack.state)
-    make_private(rack.sockets)
+    # Held until this process ends, so that nobody prunes the image before the supervisors hold it.
+    image.hold()
+    for folder in (rack.state, rack.sockets):
+        make_private(folder)
     ensure_key(rack.key, "simulated rack")
-    idle = [host for host in hosts if fresh or not supervisor_runs(rack, host.name)]
-    if fresh:
-        take_down(rack, [host.name for host in idle], say=lambda name, what: progress.set(name, what))
-    started: list[str] = []
-    try:
-        for host in idle:
-            _prepare(rack, host, image, fresh=fresh)
-        write_ssh_config(rack, everyone)
-        accelerator = choose_accelerator(image)
-        for host in idle:
-            started.append(host.name)
-            _start_supervisor(rack, host.name, image, accelerator)
-        _wait_for_ssh(rack, hosts, progress)
-    except BaseException:
-        # Also after Ctrl-C: hosts that this call started do not outlive it half-booted.
-        take_down(rack, started, gently=False)
-        raise
+    for host in idle:
+        _prepare(rack, host, image, fresh=fresh)
+    write_ssh_config(rack, everyone)
+    accelerator = choose_accelerator(image)
+    for host in idle:
+        _start_supervisor(rack, host.name, image, accelerator)
 
 
 def _prepare(rack: Rack, host: Host, image: Image, *, fresh: bool) -> None:
@@ -98,68 +113,18 @@ def _prepare(rack: Rack, host: Host, image: Image, *, fresh: bool) -> None:
     make_private(folder)
     others = {read_port(path) or 0 for path in rack.state.glob("*/port") if path.parent != folder}
     kept_port(folder / "port", f"{rack.checkout}/{host.name}", others)
-    base = folder / "base"
-    built_on = base.read_text().strip() if base.exists() else ""
-    if fresh or built_on != image.key or not (folder / "disk.qcow2").exists():
-        _make_disks(placement(rack, host.name, image, "tcg"), host, image)
-        base.write_text(image.key + "\n")
     write_credentials(rack, host)
-
-
-def _make_disks(place: Placement, host: Host, image: Image) -> None:
-    place.disk.unlink(missing_ok=True)
-    create = [*image.emulator.command("qemu-img"), "create", "-q", "-f", "qcow2", "-F", "raw"]
-    run([*create, "-b", str(image.disk), str(place.disk)], env=image.emulator.environment)
-    shutil.copy(place.firmware / "OVMF_VARS_4M.fd", place.variables)
-    for switch in host.switches:
-        for device in switch.devices:
-            if device.kind == "nvme":
-                _make_blank(place.stand_in(device.name), device.mib)
-    for filesystem in host.filesystems:
-        _make_filesystem(place.stand_in(filesystem.label), filesystem)
-
-
-def _make_blank(path: Path, mib: int) -> None:
-    with path.open("wb") as file:
-        file.truncate(mib * 1024 * 1024)
-
-
-def _make_filesystem(path: Path, wanted: Filesystem) -> None:
-    _make_blank(path, wanted.mib)
-    # No reserve: a file system that root can still write to is not full.
-    run(["mkfs.ext4", "-q", "-F", "-m", "0", "-L", wanted.label, "-O", "^has_journal", str(path)])
-    if wanted.full:
-        _fill(path, wanted.mib)
-
-
-def _fill(path: Path, mib: int) -> None:
-    filler = path.with_suffix(".filler")
-    _make_blank(filler, 0)
-    free = int(_stat_of(path, "Free blocks"))
-    size = int(_stat_of(path, "Block size"))
-    with filler.open("wb") as file:
-        file.write(b"\xff" * (free * size))
-    # debugfs writes what fits and stops at the last free block.
-    subprocess.run(  # noqa: S603
-        ["debugfs", "-w", "-R", f"write {filler} {FILLER_NAME}", str(path)],  # noqa: S607
-        capture_output=True,
-        check=False,
-    )
-    filler.unlink()
-
-
-def _stat_of(path: Path, label: str) -> str:
-    for line in run(["dumpe2fs", "-h", str(path)]).splitlines():
-        name, _, value = line.partition(":")
-        if name == label:
-            return value.strip()
-    raise RackError(f"{path}: dumpe2fs does not say {label!r}. Remove the file.")
+    base = folder / "base"
+    # An overlay fits the one build that it was made on, not another build of the same recipe.
+    if fresh or not base.exists() or base.read_text() != image.identity:
+        base.unlink(missing_ok=True)
+        make_disks(placement(rack, host.name, image, "tcg"), host, image)
+        base.write_text(image.identity)
 
 
 def _start_supervisor(rack: Rack, name: str, image: Image, accelerator: str) -> None:
-    errors = (rack.host(name) / "supervisor.log").open("ab")
-    with errors:
-        supervisor = subprocess.Popen(  # noqa: S603
+    with (rack.host(name) / "supervisor.log").open("ab") as errors:
+        supervisor = subprocess.Popen(
             [sys.executable, "-m", "sim", "supervise", name, image.key, accelerator],
             cwd="/",
             stdin=subprocess.DEVNULL,
@@ -167,116 +132,20 @@ def _start_supervisor(rack: Rack, name: str, image: Image, accelerator: str) -> 
             stderr=errors,
             start_new_session=True,
         )
-    limit = time.monotonic() + 20
-    while time.monotonic() < limit:
-        if supervisor.poll() is not None:
-            break
-        try:
+    limit = time.monotonic() + SUPERVISOR_LIMIT_S
+    while supervisor.poll() is None and time.monotonic() < limit:
+        with contextlib.suppress(NobodyAnswers):
             ask(control_socket(rack, name), "status")
-        except NobodyAnswers:
-            time.sleep(0.05)
-        else:
             return
-    raise RackError(
-        f"{name}: the supervisor did not start (ended with {supervisor.poll()}). "
-        f"Read {rack.host(name)}/supervisor.log."
-    )
+        time.sleep(POLL_S)
+    supervisor.kill()
+    raise RackError(f"{name}: its supervisor did not start. Read {rack.host(name)}/supervisor.log.")
 
 
-def _wait_for_ssh(rack: Rack, hosts: Sequence[Host], progress: Progress) -> None:
-    boots = [_Boot(host) for host in hosts]
-    try:
-        while not all(boot.answers for boot in boots):
-            for boot in boots:
-                if not boot.answers:
-                    _advance(rack, boot, progress)
-            time.sleep(0.1 if all(boot.answers for boot in boots) else TICK_S)
-    finally:
-        for boot in boots:
-            if boot.probe is not None and boot.probe.poll() is None:
-                boot.probe.kill()
-                boot.probe.wait()
-
-
-def _advance(rack: Rack, boot: _Boot, progress: Progress) -> None:
-    name = boot.host.name
-    if boot.probe is not None and boot.probe.poll() == 0:
-        boot.answers = True
-        progress.set(name, "ssh answers")
-        return
-    progress.set(name, "booting")
-    if boot.probe is None or boot.probe.poll() is not None:
-        _refuse_dead(rack, name)
-        boot.probe = start_probe(rack, name)
-    if time.monotonic() - boot.began > BOOT_LIMIT_S:
-        raise RackError(
-            f"{name}: ssh did not answer within {BOOT_LIMIT_S:.0f} s.\n{last_words(rack, name)}"
-        )
-
-
-def _refuse_dead(rack: Rack, name: str) -> None:
-    try:
-        report = ask(control_socket(rack, name), "status")
-    except NobodyAnswers:
-        report = {"power": "off", "last_end": "its supervisor is gone"}
-    if report["power"] == "off":
-        raise RackError(f"{name}: is off ({report['last_end']}).\n{last_words(rack, name)}")
-
-
-def last_words(rack: Rack, name: str, lines: int = 12) -> str:
-    """Return the end of the console, and where to read on."""
-    folder = rack.host(name)
-    try:
-        text = (folder / "console.log").read_text(errors="replace")
-    except FileNotFoundError:
-        text = ""
-    tail = [f"    {line}" for line in text.splitlines()[-lines:] if line.strip()]
-    return "\n".join([*tail, f"Read {folder}/console.log, qemu.log and supervisor.log."])
-
-
-def take_down(
-    rack: Rack,
-    names: Sequence[str],
-    *,
-    gently: bool = True,
-    say: Callable[[str, str], None] = lambda _name, _what: None,
-) -> None:
-    """Power hosts off, by their button where they listen to it, and end their supervisors."""
-    running = [name for name in names if supervisor_runs(rack, name)]
-    asked = [name for name in running if gently and _press_button(rack, name)]
-    limit = time.monotonic() + SHUTDOWN_LIMIT_S
-    while asked and time.monotonic() < limit:
-        asked = [name for name in asked if power_of(rack, name) == "on"]
-        time.sleep(0.2)
-    for name in asked:
-        say(name, f"did not shut down within {SHUTDOWN_LIMIT_S:.0f} s, power cut")
-    for name in running:
-        _end_supervisor(rack, name)
-        say(name, "down")
-    for name in names:
-        _close_connections(rack, name)
-
-
-def power_of(rack: Rack, name: str) -> str:
-    """Return on or off; a host without a supervisor is off."""
-    try:
-        return str(ask(control_socket(rack, name), "status")["power"])
-    except NobodyAnswers:
-        return "off"
-
-
-def _press_button(rack: Rack, name: str) -> bool:
-    probe = start_probe(rack, name)
-    try:
-        # A host that does not answer ssh does not listen to its button either (firmware, early boot).
-        listens = probe.wait(timeout=8) == 0
-    except subprocess.TimeoutExpired:
-        probe.kill()
-        probe.wait()
-        listens = False
-    if listens:
-        ask(control_socket(rack, name), "off")
-    return listens
+def _listens(rack: Rack, name: str) -> bool:
+    # A host that is still in its firmware or early boot listens to no button; waiting would be in vain.
+    port = read_port(rack.host(name) / "port")
+    return port is not None and is_on(rack, name) and greets(port, LISTEN_PATIENCE_S)
 
 
 def _end_supervisor(rack: Rack, name: str) -> None:
@@ -286,18 +155,20 @@ def _end_supervisor(rack: Rack, name: str) -> None:
     except NobodyAnswers:
         if mark is not None:
             mark.kill(signal.SIGTERM)
-    limit = time.monotonic() + 5
+    limit = time.monotonic() + SUPERVISOR_LIMIT_S
     while supervisor_runs(rack, name):
-        if time.monotonic() > limit and mark is not None:
+        if time.monotonic() > limit:
+            if mark is None:
+                raise RackError(f"{name}: a process holds {rack.host(name)}/lock and does not answer. End it.")
             mark.kill(signal.SIGKILL)
-        time.sleep(0.05)
+        time.sleep(POLL_S)
 
 
-def _close_connections(rack: Rack, name: str) -> None:
-    for path in rack.sockets.glob(f"{name}.*"):
-        path.unlink(missing_ok=True)
+def _clean_up(rack: Rack, name: str) -> None:
     shared = rack.sockets / f"ssh-{name}"
     if shared.exists():
         argv = ["ssh", "-F", str(rack.ssh_config), "-O", "exit", name]
-        subprocess.run(argv, capture_output=True, check=False)  # noqa: S603
-        shared.unlink(missing_ok=True)
+        subprocess.run(argv, capture_output=True, check=False)
+    for path in [*rack.sockets.glob(f"{name}.*"), *rack.sockets.glob(f"ssh-{name}*")]:
+        path.unlink(missing_ok=True)
+    (rack.host(name) / "supervisor.json").unlink(missing_ok=True)

@@ -1,3 +1,6 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 """Is the process that a file speaks of still that process? Ids are reused and machines reboot."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 """Turn a host description into QEMU arguments; pure, so that it can be compared with a golden file."""
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ MANAGEMENT_SLOT = 3
 BOOT_DISK_SLOT = 4
 RNG_SLOT = 5
 FIRST_EXTRA_DISK_SLOT = 6
+# Ports of a server board: nothing is plugged while it runs, so the kernel starts no hotplug service for them.
+FIXED = "hotplug=off"
 
 
 @dataclass(frozen=True)
@@ -114,9 +119,15 @@ def _chassis(host: Host, place: Placement) -> list[str]:
         "-no-reboot",
         *("-machine", "q35,kernel-irqchip=split,max-ram-below-4g=1G"),
         *("-accel", accelerator, "-cpu", "max"),
-        *("-smp", str(host.cpus), "-m", str(sum(host.memory_mib))),
+        *("-smp", _sockets(host), "-m", str(sum(host.memory_mib))),
         *("-rtc", "base=utc,clock=host"),
     ]
+
+
+def _sockets(host: Host) -> str:
+    # One socket a NUMA node: the kernel warns about cores that share a cache across nodes.
+    nodes = len(host.memory_mib)
+    return f"{host.cpus},sockets={nodes},cores={host.cpus // nodes},threads=1"
 
 
 def _numa(host: Host) -> Iterator[str]:
@@ -173,7 +184,7 @@ def _extra_disks(host: Host, place: Placement) -> Iterator[str]:
 def _switch(number: int, switch: Switch) -> Iterator[str]:
     expander = f"pxb-pcie,id=pxb{number},bus_nr={switch.bus},numa_node={switch.numa_node}"
     yield from ("-device", f"{expander},bus=pcie.0,addr={0x10 + number:#x}")
-    yield from ("-device", f"pcie-root-port,id=rp{number},bus=pxb{number},chassis={number + 1}")
+    yield from ("-device", f"pcie-root-port,id=rp{number},bus=pxb{number},chassis={number + 1},{FIXED}")
     yield from ("-device", f"x3130-upstream,id=sw{number},bus=rp{number}")
     for port, device in enumerate(switch.devices):
         yield from ("-device", _switch_port(number, port, switch, device))
@@ -184,7 +195,7 @@ def _switch_port(number: int, port: int, switch: Switch, device: Device) -> str:
     if not switch.acs:
         return f"xio3130-downstream,{place}"
     # A root port below the upstream port: the only switch port in QEMU that has ACS.
-    return f"pcie-root-port,{place}" + ("" if device.acs else ",disable-acs=on")
+    return f"pcie-root-port,{place},{FIXED}" + ("" if device.acs else ",disable-acs=on")
 
 
 def _device(host: Host, place: Placement, leaf: _Leaf) -> list[str]:

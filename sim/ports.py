@@ -1,3 +1,6 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 """Choose a local TCP port for a host's ssh and keep it as long as nobody else takes it."""
 
 from __future__ import annotations
@@ -25,9 +28,7 @@ def is_free(port: int) -> bool:
     return True
 
 
-def choose_port(
-    seed: str, taken: Collection[int] = (), free: Callable[[int], bool] = is_free
-) -> int:
+def choose_port(seed: str, taken: Collection[int] = (), free: Callable[[int], bool] = is_free) -> int:
     """Return a free port; other seeds start to look elsewhere, so racks side by side rarely meet."""
     span = LAST - FIRST + 1
     start = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big") % span
@@ -38,9 +39,7 @@ def choose_port(
     raise RackError(f"ports: none is free (wanted one of {FIRST}-{LAST}). Stop what holds them.")
 
 
-def kept_port(
-    file: Path, seed: str, taken: Collection[int], free: Callable[[int], bool] = is_free
-) -> int:
+def kept_port(file: Path, seed: str, taken: Collection[int], free: Callable[[int], bool] = is_free) -> int:
     """Return the port written in the file while it is free, else choose and write another."""
     try:
         port = int(file.read_text())

@@ -1,3 +1,6 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 """What this machine must have before a rack can be built on it."""
 
 from __future__ import annotations
@@ -8,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 from sim.build import Say, read_list
-from sim.commands import run
+from sim.commands import run, run_undisturbed
 from sim.errors import RackError
 
 
@@ -35,7 +38,7 @@ def missing_packages(wanted: Path) -> list[str]:
         )
     query = ["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n", *packages]
     # A package that dpkg never heard of makes it end with 1; the others are still listed.
-    listed = subprocess.run(query, capture_output=True, text=True, check=False).stdout  # noqa: S603
+    listed = subprocess.run(query, capture_output=True, text=True, check=False).stdout
     installed = {name for name, status in map(str.split, listed.splitlines()) if status == "installed"}
     return [package for package in packages if package not in installed]
 
@@ -47,17 +50,17 @@ def install_missing(wanted: Path, say: Say) -> None:
         return
     command = ["apt-get", "install", "-y", "--no-install-recommends", *missing]
     if os.geteuid() != 0:
-        raise RackError(
-            f"packages: {', '.join(missing)} not installed. Run '{' '.join(command)}' as root."
-        )
+        raise RackError(f"packages: {', '.join(missing)} not installed. Run '{' '.join(command)}' as root.")
     quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+    # Somebody else's apt may run; dpkg's own message would be a riddle.
+    command[1:1] = ["-o", "DPkg::Lock::Timeout=300"]
     say(f"installing on this machine: {', '.join(missing)}")
     try:
-        run(command, env=quiet)
+        run_undisturbed(command, env=quiet)
     except RackError:
         # The lists may be missing or too old for the archive.
         run(["apt-get", "update"], env=quiet)
-        run(command, env=quiet)
+        run_undisturbed(command, env=quiet)
 
 
 def _os_release() -> dict[str, str]:

@@ -1,3 +1,6 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 """One process for each running host: its power supply and its power button.
 
 It starts QEMU, starts it again after a guest reset, lets a guest shutdown stay off, and takes QEMU
@@ -24,6 +27,7 @@ from types import FrameType
 from typing import IO, Any
 
 from sim.commands import die_with_parent
+from sim.errors import RackError
 from sim.liveness import mark_of, write_mark
 
 log = logging.getLogger(__name__)
@@ -96,9 +100,16 @@ class Supervisor:
         """Start QEMU unless it runs."""
         if self.power.qemu is not None:
             return
+        try:
+            command = self.duty.command()
+        except RackError as error:
+            # Somebody edits the descriptions; a host without power can still be asked and started.
+            log.warning("stays off: %s", error)
+            self.power.last_end = f"its description has a mistake: {error}"
+            return
         ours, theirs = socket.socketpair()
         with theirs, (self.duty.folder / "qemu.log").open("ab") as errors:
-            qemu = self._launch(theirs.fileno(), errors)
+            qemu = self._launch(command, theirs.fileno(), errors)
         old = self.power
         self.power = Power(
             qemu=qemu,
@@ -112,17 +123,17 @@ class Supervisor:
         self.watched.register(self.power.handle, selectors.EVENT_READ, self._reap)
         log.info("start %d: QEMU is process %d", self.power.starts, qemu.pid)
 
-    def _launch(self, monitor: int, errors: IO[bytes]) -> subprocess.Popen[bytes]:
+    def _launch(self, command: list[str], monitor: int, errors: IO[bytes]) -> subprocess.Popen[bytes]:
         channel = ["-chardev", f"socket,id=supervisor,fd={monitor}"]
         channel += ["-mon", "chardev=supervisor,mode=control"]
-        return subprocess.Popen(  # noqa: S603 - argument lists only, never a shell
-            [*self.duty.command(), *channel],
+        return subprocess.Popen(
+            [*command, *channel],
             stdin=subprocess.DEVNULL,
             stdout=errors,
             stderr=errors,
             env={**os.environ, **self.duty.environment},
             pass_fds=[monitor],
-            preexec_fn=die_with_parent(signal.SIGKILL),  # noqa: PLW1509 - single-threaded
+            preexec_fn=die_with_parent(),  # noqa: PLW1509 - this process has one thread
         )
 
     def cut(self) -> None:
@@ -175,9 +186,7 @@ class Supervisor:
         power.last_end = power.reason or f"QEMU ended with {code}"
         lived = time.time() - power.since
         log.info("QEMU ended after %.0f s: %s", lived, power.last_end)
-        self.power = Power(
-            starts=power.starts, mute_starts=power.mute_starts, last_end=power.last_end
-        )
+        self.power = Power(starts=power.starts, mute_starts=power.mute_starts, last_end=power.last_end)
         if self._starts_again(power.reason) and not self.leaving:
             if lived < SHORT_LIFE_S:
                 time.sleep(PAUSE_S)
@@ -216,7 +225,8 @@ class Supervisor:
                 log.warning("control: %s", error)
 
     def _obey(self, word: str) -> None:
-        log.info("told: %s", word) if word != "status" else None
+        if word != "status":
+            log.info("told: %s", word)
         if word == "on":
             self.power.mute_starts = 0
             self.switch_on()
