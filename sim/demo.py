@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -84,17 +85,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status 0 when every host is verified and the second run changed nothing, else 1."""
     options = _options(arguments)
     if options.down:
-        return subprocess.call([str(RACK), "down"])
+        return _rack("down")
     screen = Screen()
-    kept = _running()
+    stays = False
     try:
-        verdict = _demonstrate(screen, kept)
+        verdict = _demonstrate(screen, kept=_running())
+        stays = options.keep
+    except KeyboardInterrupt:
+        verdict = Verdict(False, "INTERRUPTED: nothing is proven.")
     finally:
-        if not options.keep:
-            screen.say("taking the rack down (--keep leaves it up)")
-            subprocess.call([str(RACK), "down"])
+        if not stays:
+            screen.say("taking the rack down" + ("" if options.keep else " (--keep leaves it up)"))
+            _rack("down")
     print(verdict.text, flush=True)
     return 0 if verdict.good else 1
+
+
+def _rack(*arguments: str) -> int:
+    """Run a command of the rack. Interrupted, it is left the time to tidy up, which subprocess.call would not do."""
+    with subprocess.Popen([str(RACK), *arguments]) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGINT)
+            process.wait()
+            raise
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -114,12 +129,12 @@ class Verdict:
     text: str
 
 
-def _demonstrate(screen: Screen, kept: bool) -> Verdict:
+def _demonstrate(screen: Screen, *, kept: bool) -> Verdict:
     screen.say(
         "the rack: "
         + ("it is up from before and is used as it is" if kept else f"booting {' and '.join(HOSTS)} from fresh disks")
     )
-    if subprocess.call([str(RACK), "up", *HOSTS, *([] if kept else ["--fresh"])]) != 0:
+    if _rack("up", *HOSTS, *([] if kept else ["--fresh"])) != 0:
         return Verdict(False, "FAILED: the rack did not come up; the lines above say why.")
     screen.say("1/4 what a run would do (site.yml --check): nothing is written")
     predicted = _site(screen, "--check")
