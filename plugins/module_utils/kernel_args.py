@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Union
 
 from . import hugepages, iommu
-from .boot import bls_store, grub, grub_store
+from .boot import bls_store, grub, grub_store, pages
 from .boot.arguments import absent_problems, argument_problems, contradictions, groups_of
 from .boot.cmdline import LIMIT_BYTES, Group, name_of, split, value_of
 from .boot.edited import NAMES, Regenerate, Remove, WriteText
@@ -88,7 +88,7 @@ class Desired:
     iommu: str = "unmanaged"
     without_table: str = "refuse"
     boot_loader: str = "auto"
-    hugepages: hugepages.Desired = field(default_factory=hugepages.Desired)
+    hugepages: pages.Desired = field(default_factory=pages.Desired)
 
     @property
     def empty(self) -> bool:
@@ -109,8 +109,8 @@ class Current:
     system: str
     live: tuple[str, ...]
     iommu: iommu.Iommu
-    nodes: Mapping[int, hugepages.Node]
-    by_node: hugepages.ByNode
+    nodes: Mapping[int, pages.Node]
+    by_node: pages.ByNode
     refusals: Mapping[str, str]
     space: Space | None
 
@@ -121,9 +121,9 @@ class Current:
 def parse(params: Mapping[str, Any]) -> Desired:
     """Wanted command line; finds typos and contradictions over all its options."""
     values, problems = SCHEMA.parse_all(params)
-    pages = hugepages.Desired()
+    reserved = pages.Desired()
     try:
-        pages = hugepages.desired_of(values)
+        reserved = hugepages.desired_of(values)
     except IntentError as error:
         problems.extend(error.problems)
     arguments, absent = values["kernel_args"], values["kernel_args_absent"]
@@ -136,14 +136,14 @@ def parse(params: Mapping[str, Any]) -> Desired:
         problem for index, one in enumerate(absent) for problem in absent_problems(f"kernel_args_absent[{index}]", one)
     ]
     problems += contradictions(arguments, absent, values["kernel_iommu"])
-    problems += hugepages.absent_problems(pages, absent)
+    problems += pages.absent_problems(reserved, absent)
     if problems:
         raise IntentError(problems)
     groups = groups_of(arguments) + tuple(
         Group(f"kernel_args_absent[{index}]", frozenset({name_of(one)})) for index, one in enumerate(absent)
     )
     return Desired(
-        groups, values["kernel_iommu"], values["kernel_iommu_without_table"], values["kernel_boot_loader"], pages
+        groups, values["kernel_iommu"], values["kernel_iommu_without_table"], values["kernel_boot_loader"], reserved
     )
 
 
@@ -220,7 +220,7 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
         name for group in groups for name in group.names
     )
     changes = _next_boot(groups, current.store, owned, former)
-    refusals = absent_table + hugepages.refusals(desired.hugepages, current.nodes, current.by_node)
+    refusals = absent_table + pages.refusals(desired.hugepages, current.nodes, current.by_node)
     refusals += _refusals(changes, groups, former, current, owned)
     if refusals:
         raise HostRefused(refusals)
@@ -257,8 +257,8 @@ def _groups(desired: Desired, current: Current) -> tuple[Group, ...]:
                 spelling=twin.spelling,
             )
     if desired.hugepages.pages or desired.hugepages.default_size:
-        arguments = hugepages.boot_arguments(desired.hugepages, current.nodes, current.by_node)
-        groups.append(Group("kernel_hugepages", hugepages.BOOT_NAMES, arguments, live_by="hugepages"))
+        arguments = pages.boot_arguments(desired.hugepages, current.nodes, current.by_node)
+        groups.append(Group("kernel_hugepages", pages.BOOT_NAMES, arguments, live_by="hugepages"))
     return tuple(groups)
 
 

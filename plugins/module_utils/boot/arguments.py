@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..core.errors import Problem
-from ..hugepages import BOOT_NAMES
 from .cmdline import MERGING, Group, name_of, value_of
+from .pages import BOOT_NAMES
 from .words import FORBIDDEN
 
 # Names that the kernel or its drivers read as often as they are given.
