@@ -170,12 +170,13 @@ def test_extending_a_file_adds_to_the_variable(text: str, more: list[str]) -> No
 
 @given(foreign, foreign)
 def test_the_line_of_an_entry_can_be_set(old: list[str], new: list[str]) -> None:
-    text = f"title a\noptions  {' '.join(map(words.quoted, old))}\ninitrd /i\n"
+    text = f"title a\noptions  {'   '.join(map(words.quoted, old))} \ninitrd /i\n"
     changed_text = bls.changed("/e", text, tuple(new))
     assert bls.arguments_of("/e", changed_text) == tuple(new)
     assert changed_text.startswith("title a\n")
     assert changed_text.endswith("\ninitrd /i\n")
     assert bls.changed("/e", changed_text, tuple(new)) == changed_text
+    assert bls.changed("/e", text, tuple(old)) == text
 
 
 # Groups ----------------------------------------------------------------------------------
@@ -197,6 +198,7 @@ def test_a_set_member_is_there_once_and_takes_nothing_of_others(members: list[st
     (argument,) = group.wanted([f"pci={','.join(members)}"])
     got = argument.split("=", 1)[1].split(",")
     assert got.count(mine) == 1
+    assert len(got) == len(set(got))
     assert {one for one in members if one[0] != mine[0]} <= set(got)
     assert not [one for one in got if one != mine and one[0] == mine[0] and mine[0] == "c"]
 
