@@ -77,6 +77,7 @@ class Node:
 
     def __init__(self, name: str, rack: Rack, inventory: Path, tell: Tell) -> None:
         self.name, self.rack, self.inventory, self.tell = name, rack, inventory, tell
+        self._prediction: Run | None = None
         self._notes = rack.home / f"{name}.json"
         if not KEEP:
             self._notes.unlink(missing_ok=True)
@@ -86,7 +87,7 @@ class Node:
 
     @property
     def state(self) -> str:
-        """What a test that was green has left: stock, converged, or unknown while one is at work."""
+        """What a green test has left: stock, written, converged; unknown while one is at work."""
         return self._state
 
     @state.setter
@@ -96,7 +97,8 @@ class Node:
 
     def site(self, *arguments: str, name: str = "site.yml", **variables: Any) -> Run:
         """Run site.yml, or another playbook, against this host alone."""
-        return play(name, self.inventory, [self.name], *arguments, variables=variables, tell=self.tell)
+        patient = {"reboot_timeout_s": 900, **variables}  # a busy machine may take longer than the inventory allows
+        return play(name, self.inventory, [self.name], *arguments, variables=patient, tell=self.tell)
 
     def sh(self, script: str) -> str:
         return self.rack.run(self.name, script)
@@ -108,6 +110,12 @@ class Node:
     def fingerprint(self) -> frozenset[str]:
         return self.rack.fingerprint(self.name)
 
+    def prediction(self) -> Run:
+        """What check mode says about the stock host; asked once."""
+        if self._prediction is None:
+            self._prediction = self.site("--check", "--diff")
+        return self._prediction
+
     # States that tests start from ------------------------------------------------------------------
 
     def be_stock(self) -> None:
@@ -115,6 +123,14 @@ class Node:
         if self.state != "stock":
             self.rack.up(self.name, fresh=True)
             self.found = self.fingerprint()
+        self.state = "unknown"
+
+    def be_written(self) -> None:
+        """Everything written, and the reboot left for later."""
+        if self.state != "written":
+            self.be_stock()
+            run = self.site(gpudirect_allow="nothing")
+            assert run.ok, run.text[-4000:]
         self.state = "unknown"
 
     def be_converged(self) -> None:
@@ -135,6 +151,13 @@ def node_a(rack: Rack, tell: Tell) -> Node:
 def stock(node_a: Node) -> Node:
     """node-a as the installer left it. A test that leaves it so says ``node.state = "stock"`` at its end."""
     node_a.be_stock()
+    return node_a
+
+
+@pytest.fixture
+def written(node_a: Node) -> Node:
+    """node-a with everything written and nothing live yet."""
+    node_a.be_written()
     return node_a
 
 

@@ -23,8 +23,8 @@ REMAPPING_LINE = re.compile(r"DMAR-IR: Enabled IRQ remapping.*|AMD-Vi: Interrupt
 
 @pytest.fixture(scope="module")
 def kernel_log(host: Host) -> str | None:
-    """The kernel's log of this boot, None where it cannot be read."""
-    done = host.run("journalctl --dmesg --boot --no-pager --output=cat 2>/dev/null || dmesg")
+    """The kernel's log of this boot, None where it cannot be read; the journal's where the kernel's own has wrapped."""
+    done = host.run("dmesg | grep -q 'Linux version' && dmesg || journalctl --dmesg --boot --no-pager --output=cat")
     return done.stdout if done.rc == 0 and done.stdout.strip() else None
 
 
