@@ -61,6 +61,12 @@ def entry(path: str, text: str) -> Entry:
     return Entry(path, values.get("title", ""), values.get("linux", ""), tuple(words))
 
 
+def boots_linux(text: str) -> bool:
+    """True for the entry of a kernel that takes arguments; false for memory tests, firmware tools and the like."""
+    one = entry("", text)
+    return bool(one.kernel and one.words)
+
+
 def arguments_of(path: str, text: str) -> tuple[str, ...]:
     """The kernel arguments in an entry, or in the line for future kernels."""
     return tuple(map(bare, split_words(text))) if path == FUTURE else entry(path, text).arguments

@@ -50,7 +50,8 @@ def read(host: Host) -> Store:
     if isinstance(names, Unreadable):
         raise UnreadableState([Problem(bls.ENTRIES, f"cannot be read: {names.cause}", "Run as root on the host.")])
     paths = [] if names is ABSENT else [f"{bls.ENTRIES}/{name}" for name in tuple(names) if name.endswith(".conf")]  # type: ignore[arg-type]
-    return Store({path: _text(host, path) or "" for path in paths}, _text(host, bls.FUTURE), _text(host, grub.DEFAULTS))
+    texts = {path: text for path in paths if (text := _text(host, path)) and bls.boots_linux(text)}
+    return Store(texts, _text(host, bls.FUTURE), _text(host, grub.DEFAULTS))
 
 
 def _text(host: Host, path: str) -> str | None:
@@ -72,6 +73,19 @@ def plan(groups: Sequence[Group], store: Store, owned: Mapping[str, Any], former
                     "RHEL and Rocky 9 and 10 are supported.",
                 )
                 for path in inherited
+            ]
+        )
+    switch = grub.switched_off_bls(store.defaults or "")
+    if groups and switch:
+        raise HostRefused(
+            [
+                Problem(
+                    grub.DEFAULTS,
+                    f"switches {bls.ENTRIES} off, and nothing of it would be booted",
+                    "Set GRUB_ENABLE_BLSCFG=true and run grub2-mkconfig.",
+                    found=switch,
+                    wanted="GRUB_ENABLE_BLSCFG=true",
+                )
             ]
         )
     changes = [] if store.defaults is None else _defaults_change(groups, store.defaults, owned)

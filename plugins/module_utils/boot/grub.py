@@ -27,6 +27,7 @@ _HEADER = "# Written by vela.gpudirect; changes are replaced. The inventory is t
 _SETTING = re.compile(r"\s*(?:#.*|(?:export\s+)?[A-Za-z_]\w*=.*)?\s*")
 # A value that somebody reads before it is given again has an effect.
 _REFERS = re.compile(r"\$\{?GRUB_CMDLINE_LINUX")
+_BLS = re.compile(r"^[ \t]*(?:export[ \t]+)?GRUB_ENABLE_BLSCFG=[\"']?(\w*)", re.MULTILINE)
 _RECOVERY = re.compile(r"gnulinux-.*-recovery-.*")
 _SECTION = re.compile(r"^### BEGIN /etc/grub\.d/10_linux\w* ###$(.*?)^### END ", re.MULTILINE | re.DOTALL)
 
@@ -134,6 +135,12 @@ def overriding(names_and_texts: Iterable[tuple[str, str]]) -> str:
         if name > DROP_IN and any(one.name == VARIABLES[0] and not one.extends for one in assignments(text)):
             return name
     return ""
+
+
+def switched_off_bls(text: str) -> str:
+    """What keeps grub2-mkconfig of RHEL from using the entries of the Boot Loader Specification, or an empty string."""
+    settings = _BLS.findall(text)
+    return f"GRUB_ENABLE_BLSCFG={settings[-1]}" if settings and settings[-1] != "true" else ""
 
 
 def entries(text: str) -> tuple[Line, ...]:

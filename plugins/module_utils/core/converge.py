@@ -68,7 +68,10 @@ class Report:
 def converge(resource: Resource, params: Mapping[str, Any], host: Host, *, allow: Disruption, check: bool) -> Report:
     """Bring one resource to the wanted state, or say what it would take."""
     desired = resource.parse(params)
-    return bring(resource, desired, host, allow=allow, check=check)
+    if check:
+        return bring(resource, desired, host, allow=allow, check=True)
+    with host.exclusive():
+        return bring(resource, desired, host, allow=allow, check=False)
 
 
 def bring(

@@ -16,6 +16,7 @@ import os
 import struct
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from .change import ABSENT, Absent, Text, Unreadable
@@ -23,6 +24,8 @@ from .errors import CommandFailed, HostRefused, Problem
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 STATE = "/var/lib/gpudirect"
+# In memory: a lock does not outlive a boot and leaves nothing on the disk.
+LOCK = "/run/gpudirect.lock"
 _FS_IOC_GETFLAGS = 0x80086601
 _FS_IMMUTABLE_FL = 0x10
 _ENVIRONMENT = {"LC_ALL": "C.UTF-8", "LANG": "C.UTF-8", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
@@ -149,6 +152,26 @@ class Host:
             os.close(handle)
         return bool(flags & _FS_IMMUTABLE_FL)
 
+    # One run at a time -------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Keep other runs of the engine from changing this host meanwhile; refuses when one is at it."""
+        if self.captured:
+            yield
+            return
+        try:
+            handle = os.open(self.at(LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise HostRefused(
+                [Problem(LOCK, f"cannot be opened: {error.strerror}", "Run as root on the host.")]
+            ) from error
+        try:
+            _lock(handle)
+            yield
+        finally:
+            os.close(handle)
+
     # Writing -----------------------------------------------------------------------------
 
     def write_text(self, path: str, text: str, mode: int = 0o644) -> None:
@@ -252,6 +275,14 @@ class Host:
         """Give a replaced file the SELinux label that the policy wants for its path."""
         if self.exists("/sys/fs/selinux/enforce") and not isinstance(self.program("restorecon"), Absent):
             self.run(["restorecon", path])
+
+
+def _lock(handle: int) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        advice = "Wait until it has ended and run again."
+        raise HostRefused([Problem(LOCK, "another run of vela.gpudirect is changing this host", advice)]) from error
 
 
 def _temporary(target: str) -> str:
