@@ -85,6 +85,7 @@ def host(tmp_path: Path) -> FakeHost:
     host = FakeHost(str(tmp_path))
     host.put(BOOT_ID, "boot-1\n")
     host.put("/etc/a", "old")
+    host.path("/run").mkdir()
     return host
 
 
@@ -203,6 +204,26 @@ def test_problems_of_all_resources_come_together(host: FakeHost) -> None:
     with pytest.raises(GpudirectError) as caught:
         plan_all([(Refusing(), "b"), (Toy(), "x"), (Refusing(), "a")], host, allow=Disruption.HOST)
     assert [problem.path for problem in caught.value.problems] == ["a", "b"]
+
+
+def test_two_runs_do_not_change_a_host_at_a_time(host: FakeHost) -> None:
+    with host.exclusive():
+        assert go(Toy(), host, check=True).changed
+        with host.only_read(), pytest.raises(HostRefused, match="another run of vela.gpudirect is changing this host"):
+            go(Toy(), host)
+    assert go(Toy(), host).changed
+
+
+def test_the_lock_of_a_run_that_failed_is_free(host: FakeHost) -> None:
+    with pytest.raises(ApplyFailed):
+        go(Toy(refuses="/etc/a"), host)
+    assert go(Toy(), host).changed
+
+
+def test_a_host_whose_lock_cannot_be_opened_is_not_changed(host: FakeHost) -> None:
+    host.path("/run").rmdir()
+    with host.only_read(), pytest.raises(HostRefused, match=r"/run/gpudirect.lock: cannot be opened: No such file"):
+        go(Toy(), host)
 
 
 # The ownership file ----------------------------------------------------------------------
