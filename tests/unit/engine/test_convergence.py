@@ -216,6 +216,16 @@ def test_an_edited_entry_loses_only_our_part(rhel: FakeHost) -> None:
     assert not rhel.owned()
 
 
+def test_entries_that_differed_before_us_differ_again_after_undo(rhel: FakeHost) -> None:
+    rescue = f"{hosts.ENTRIES}/{hosts.MACHINE}-0-rescue.conf"
+    rhel.put(rescue, rhel.text(rescue).replace(" ro ", " ro iommu=strict "))
+    found = rhel.disk()
+    settle(PASSTHROUGH, rhel)
+    assert "iommu=strict" not in rhel.text(rescue)
+    settle({}, rhel)
+    assert rhel.disk() == found
+
+
 def test_grubby_of_somebody_else_is_kept(rhel: FakeHost) -> None:
     settle(PASSTHROUGH, rhel)
     rhel.run(["grubby", f"--update-kernel=/boot/vmlinuz-{hosts.RHEL_KERNELS[1]}", "--remove-args=", "--args=debug"])
