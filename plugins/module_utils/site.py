@@ -136,11 +136,8 @@ def look(intent: Mapping[str, Any], host: Host, *, check: bool, previous: Mappin
                 )
             ]
         )
-    waiting = {
-        entry.path: previous.get("waiting", {}).get(entry.path, boot)
-        for report in reports
-        for entry in report.plan.awaiting_reboot
-    }
+    # What waited in an earlier boot has failed above, so all that waits now is due with the next one.
+    waiting = {entry.path: boot for report in reports for entry in report.plan.awaiting_reboot}
     result["next"] = {"round": number, "waiting": waiting, "rebooting_from": boot if "reboot" in result["todo"] else ""}
     return result
 
