@@ -27,7 +27,7 @@ def test_every_socket_path_fits_whatever_the_checkout(length: int) -> None:
 
 
 def test_short_checkout_keeps_its_sockets_inside() -> None:
-    assert socket_folder(Path("/work/main"), uid=0) == Path("/work/main/.rack/run")
+    assert socket_folder(Path("/srv/site"), uid=0) == Path("/srv/site/.rack/run")
 
 
 def test_deep_checkouts_do_not_share_their_sockets() -> None:
