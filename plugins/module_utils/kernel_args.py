@@ -74,6 +74,7 @@ SCHEMA = Schema(
         ),
         hugepages.PAGES_FIELD,
         hugepages.DEFAULT_SIZE_FIELD,
+        hugepages.KEEP_FIELD,
     ),
 )
 
