@@ -97,7 +97,8 @@ def _configure(recipe: Path, tree: Path, log: Path) -> None:
     # Identity arrives with the first boot. An empty machine-id is filled then; the word
     # "uninitialized" would also reset which units are enabled.
     (tree / "etc/machine-id").write_text("")
-    (tree / "etc/hostname").unlink(missing_ok=True)
+    for file in ("hostname", "hosts"):
+        (tree / "etc" / file).unlink(missing_ok=True)
     for key in (tree / "etc/ssh").glob("ssh_host_*"):
         key.unlink()
     (tree / "boot/efi").mkdir(exist_ok=True)

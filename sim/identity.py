@@ -60,8 +60,10 @@ def known_hosts_line(rack: Rack, name: str) -> str:
 
 
 def _tmpfiles(host: Host, host_key: bytes, login_key: str) -> list[str]:
+    hosts_file = f"127.0.0.1 localhost\n127.0.1.1 {host.name}\n::1 localhost ip6-localhost ip6-loopback\n"
     lines = [
         f"f /etc/hostname 0644 root root - {host.name}",
+        f"f~ /etc/hosts 0644 root root - {_encoded(hosts_file.encode())}",
         f"f+~ /etc/ssh/ssh_host_ed25519_key 0600 root root - {_encoded(host_key)}",
     ]
     if host.ssh_user != "root":

@@ -30,7 +30,7 @@ from sim.reach import greets, write_ssh_config
 from sim.waiting import answers_now, wait_for_ssh
 
 GENTLE_LIMIT_S = 40.0
-LISTEN_PATIENCE_S = 8.0
+LISTEN_PATIENCE_S = 20.0
 SUPERVISOR_LIMIT_S = 60.0
 POLL_S = 0.1
 
