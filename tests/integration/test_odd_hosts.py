@@ -9,6 +9,8 @@ import pytest
 from tests.integration.conftest import Node, Tell
 from tests.integration.rack import Rack
 
+pytestmark = pytest.mark.slow
+
 BAD: dict[str, tuple[str, ...]] = {
     "bad-no-python": ("/usr/bin/python3", "does not run on the host", "Install python3"),
     "bad-no-root": ("not root",),
