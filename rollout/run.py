@@ -158,6 +158,9 @@ def playbook(
         event_handler=seen,
         quiet=True,
     )
+    if run.status == "canceled":
+        # ansible-runner keeps an interrupt to itself; whoever pressed Ctrl-C meant the caller too.
+        raise KeyboardInterrupt
     for host, count in (run.stats or {}).get("failures", {}).items():
         outcomes.setdefault(host, HostOutcome(host)).failures = int(count)
     for host, count in (run.stats or {}).get("dark", {}).items():
