@@ -35,6 +35,7 @@ class Screen:
 
     started: float = field(default_factory=time.monotonic)
     doing: dict[str, tuple[str, float]] = field(default_factory=dict)
+    predicting: bool = False
 
     def say(self, text: str) -> None:
         """One line."""
@@ -47,7 +48,7 @@ class Screen:
     def ends(self, ended: TaskEnd) -> None:
         """A task ended on a host; what changed, failed or was looked at gets a line."""
         self.doing.pop(ended.host, None)
-        text = _line(ended)
+        text = _line(ended, "would" if self.predicting else "done")
         if text:
             self.say(f"  {ended.host}: {text}")
 
@@ -71,13 +72,13 @@ class Screen:
             thread.join()
 
 
-def _line(ended: TaskEnd) -> str:
+def _line(ended: TaskEnd, word: str) -> str:
     if ended.action.endswith("host_plan") and ended.ending == "ok":
         return f"looked: {ended.result.get('msg', '')}"
     if ended.ending in ("failed", "unreachable"):
         return f"{ended.ending}: {ended.task}: {ended.result.get('msg', '')}"
     if ended.changed:
-        return f"done: {ended.task}"
+        return f"{word}: {ended.task}"
     return ""
 
 
@@ -137,7 +138,9 @@ def _demonstrate(screen: Screen, *, kept: bool) -> Verdict:
     if _rack("up", *HOSTS, *([] if kept else ["--fresh"])) != 0:
         return Verdict(False, "FAILED: the rack did not come up; the lines above say why.")
     screen.say("1/4 what a run would do (site.yml --check): nothing is written")
+    screen.predicting = True
     predicted = _site(screen, "--check")
+    screen.predicting = False
     screen.say("2/4 the run (site.yml): changes, one reboot, a fresh look")
     made = _site(screen)
     screen.say("3/4 verification from outside the engine (playbooks/verify.yml)")
