@@ -160,7 +160,7 @@ def _image(rack: Rack, arguments: argparse.Namespace) -> int:
 
     image = ensure_image(rack, say)
     if arguments.prune:
-        for folder in prune(rack):
+        for folder in prune(rack, say):
             say(f"removed {folder}")
     print(image.disk)
     return 0

@@ -100,17 +100,17 @@ def ensure_image(rack: Rack, say: Say) -> Image:
         return find_image(rack) or _build(rack, cache, say)
 
 
-def prune(rack: Rack) -> list[Path]:
+def prune(rack: Rack, say: Say) -> list[Path]:
     """Remove images of other recipes that no running host uses, and return their folders."""
-    current = recipe_key(rack.recipe)
-    removed = []
-    for folder in sorted(cache_folder().glob("image-*")):
-        if folder.name != f"image-{current}" and _nobody_uses(folder):
+    cache = cache_folder()
+    current = f"image-{recipe_key(rack.recipe)}"
+    with _building(cache, say):
+        unused = [path for path in sorted(cache.glob("image-*")) if path.name != current and _nobody_uses(path)]
+        for folder in unused:
             # Out of sight first: a half-removed image must not look like a whole one.
-            doomed = folder.rename(folder.with_name("removing-" + folder.name))
-            shutil.rmtree(doomed)
-            removed.append(folder)
-    return removed
+            folder.rename(folder.with_name("removing-" + folder.name))
+        _sweep(cache)
+    return unused
 
 
 @contextlib.contextmanager
@@ -128,10 +128,7 @@ def _building(cache: Path, say: Say) -> Iterator[None]:
 
 
 def _build(rack: Rack, cache: Path, say: Say) -> Image:
-    # Under the lock nobody else builds, so what lies here was left by a builder that was killed.
-    for pattern in ("building-*", "removing-*"):
-        for left in cache.glob(pattern):
-            shutil.rmtree(left)
+    _sweep(cache)
     key = recipe_key(rack.recipe)
     work = cache / f"building-{key}"
     work.mkdir()
@@ -146,6 +143,13 @@ def _build(rack: Rack, cache: Path, say: Say) -> Image:
         raise RackError(f"image: was not built. Read {kept}.\n{error}") from None
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _sweep(cache: Path) -> None:
+    # Under the lock nobody else builds or removes: what lies here was left by one that was killed, or is to go.
+    for pattern in ("building-*", "removing-*"):
+        for left in cache.glob(pattern):
+            shutil.rmtree(left)
 
 
 def _nobody_uses(folder: Path) -> bool:
