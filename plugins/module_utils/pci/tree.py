@@ -1,0 +1,141 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The PCI tree of one machine as plain data, and the questions that policies ask of it.
+
+Built by a reader (``sysfs.read``); no reader's words are in here. A value that was looked for and is not there is
+ABSENT, one that could not be learnt is Unreadable with the reason: neither is ever a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Union
+
+from ..core.change import ABSENT, Absent, Unreadable
+from .address import Address
+from .config_space import ConfigSpace
+
+Number = Union[int, Absent, Unreadable]
+Word = Union[str, Absent, Unreadable]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One region of a function. ``index`` 0-5 are BARs, 6 the ROM, 7-12 the VF BARs of a PF, 13-16 bridge windows."""
+
+    index: int
+    start: int
+    size: int  # bytes
+    flags: int  # as in the kernel's ``resource`` file
+
+    @property
+    def assigned(self) -> bool:
+        """True when the kernel gave it a place."""
+        return self.start != 0
+
+
+@dataclass(frozen=True)
+class Link:
+    """Speed in GT/s (tenths: 25, 50, 80, 160, 320, 640) and width in lanes, now and at best."""
+
+    speed: Number = ABSENT
+    speed_max: Number = ABSENT
+    width: Number = ABSENT
+    width_max: Number = ABSENT
+
+
+@dataclass(frozen=True)
+class Sriov:
+    """The VF side of a PF. ``total`` is what the kernel allows (``sriov_totalvfs``), ``register`` what the capability says."""
+
+    total: int
+    enabled: int
+    autoprobe: Union[bool, Absent, Unreadable]
+    offset: Number
+    stride: Number
+    vf_device: Number
+    register: Number
+    vfs: tuple[Address, ...]  # by VF number
+
+
+@dataclass(frozen=True)
+class Netdev:
+    """A network device of a function. A PF in switchdev mode also shows representors; they have another port name."""
+
+    name: str
+    mac: Word
+    mtu: Number
+    operstate: Word
+    port_name: Word  # phys_port_name: p0, pf0vf3, ...
+    switch_id: Word
+    master: str  # bond, bridge or team above it; empty: none
+
+
+@dataclass(frozen=True)
+class Function:
+    """One PCI function as the kernel shows it."""
+
+    address: Address
+    vendor: int
+    device: int
+    class_code: int  # 24 bits: base class, subclass, programming interface
+    subsystem_vendor: int
+    subsystem_device: int
+    revision: int
+    parent: Union[Address, None]  # the bridge above; None on a root bus
+    root_bus: str  # the kernel's name of the host bridge: pci0000:20
+    numa_node: Number  # ABSENT where the kernel says -1
+    iommu_group: Number
+    driver: Word  # ABSENT: none bound
+    driver_override: Word
+    link: Link
+    bars: tuple[Bar, ...]
+    config: ConfigSpace
+    secondary_bus: Union[int, None] = None  # of a bridge
+    subordinate_bus: Union[int, None] = None
+    sriov: Union[Sriov, Absent, Unreadable] = ABSENT
+    physfn: Union[Address, None] = None
+    serial: Word = ABSENT  # Device Serial Number of the configuration space, else the drive's own serial
+    netdevs: tuple[Netdev, ...] = ()
+    rdma: tuple[str, ...] = ()
+    disks: tuple[str, ...] = ()  # block devices of the function: nvme0n1, vda
+    boot_vga: bool = False
+
+    @property
+    def is_bridge(self) -> bool:
+        """True for what carries a bus below it; the kernel does not count it into a group's viability."""
+        return self.class_code >> 16 == 0x06 and self.class_code >> 8 in (0x0604, 0x0609)
+
+    @property
+    def is_vf(self) -> bool:
+        """True for a virtual function."""
+        return self.physfn is not None
+
+
+@dataclass(frozen=True)
+class Tree:
+    """All functions of a machine by address."""
+
+    functions: Mapping[Address, Function] = field(default_factory=dict)
+    group_types: Mapping[int, str] = field(default_factory=dict)  # identity, DMA, DMA-FQ, ...
+
+    def __iter__(self) -> Iterator[Function]:
+        return (self.functions[address] for address in sorted(self.functions))
+
+    def get(self, address: Address) -> Union[Function, None]:
+        """The function at an address, if there is one."""
+        return self.functions.get(address)
+
+    def above(self, function: Function) -> Iterator[Function]:
+        """The bridges between a function and its root bus, nearest first. A loop in odd data ends the walk."""
+        seen = {function.address}
+        while function.parent is not None and function.parent not in seen and function.parent in self.functions:
+            seen.add(function.parent)
+            function = self.functions[function.parent]
+            yield function
+
+    def group(self, number: int) -> tuple[Function, ...]:
+        """The functions of an IOMMU group, bridges included."""
+        return tuple(one for one in self if one.iommu_group == number)
