@@ -80,8 +80,10 @@ class Current:
 def parse(params: Mapping[str, Any]) -> Desired:
     """Wanted ports from options; IntentError with every mistake."""
     values, problems = SCHEMA.parse_all(params)
+    given = params.get("sriov_ports")
     try:
-        entries = entries_of(values["sriov_ports"])
+        # One by one and as they were given: what is wrong in one entry hides nothing of the others.
+        entries = entries_of(given if isinstance(given, (list, tuple)) else [])
     except IntentError as error:
         problems.extend(error.problems)
     if problems:
