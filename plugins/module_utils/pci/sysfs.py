@@ -267,9 +267,9 @@ def _drive(folder: Folder) -> tuple[Word, tuple[str, ...]]:
 
 
 def _serial(config: ConfigSpace, of_drive: Word) -> Word:
-    """The Device Serial Number, else the drive's own; Unreadable where neither is known and there may be one."""
+    """The Device Serial Number; the drive's own where there is known to be none."""
     serial = capabilities.device_serial(config)
-    return of_drive if isinstance(of_drive, str) and not isinstance(serial, str) else serial
+    return of_drive if isinstance(serial, Absent) else serial
 
 
 def _buses(folder: Folder, config: ConfigSpace) -> tuple[Union[int, None], Union[int, None]]:

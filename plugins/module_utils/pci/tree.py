@@ -106,7 +106,7 @@ class Function:
     subordinate_bus: Union[int, None] = None
     sriov: Union[Sriov, Absent, Unreadable] = ABSENT
     physfn: Union[Address, None] = None
-    serial: Word = ABSENT  # Device Serial Number of the configuration space, else the drive's own serial
+    serial: Word = ABSENT  # Device Serial Number of the configuration space; where there is none, the drive's own
     netdevs: tuple[Netdev, ...] = ()
     rdma: tuple[str, ...] = ()
     disks: tuple[str, ...] = ()  # block devices of the function: nvme0n1, vda

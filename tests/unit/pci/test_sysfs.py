@@ -182,7 +182,7 @@ def test_without_privilege_capabilities_are_unknown_and_buses_are_not(rack: Mach
     assert isinstance(nic.sriov, Sriov)
     assert (nic.sriov.total, nic.sriov.register) == (7, Unreadable(cause))
     assert (bridge.secondary_bus, bridge.subordinate_bus) == (0x22, 0x26)
-    assert at(tree, DRIVE).serial == "gpu0"
+    assert at(tree, DRIVE).serial == Unreadable(cause)  # a number of the device itself would come first
 
 
 def test_buses_that_were_added_are_read_as_they_are_now(tmp_path: Path) -> None:
