@@ -63,7 +63,7 @@ def _function(one: Function, tree: Tree) -> dict[str, Any]:
         "acs": _acs(one),
         "ats": _ats(one),
         "sriov": _sriov(one.sriov),
-        "physfn": _address(one.physfn),
+        "physfn": _of(one, "physfn", _address(one.physfn)),
         "netdevs": _of(one, "netdevs", [_netdev(net) for net in one.netdevs]),
         "rdma": _of(one, "rdma", list(one.rdma)),
         "disks": _of(one, "disks", list(one.disks)),
@@ -71,9 +71,9 @@ def _function(one: Function, tree: Tree) -> dict[str, Any]:
     }
 
 
-def _of(one: Function, name: str, values: list[Any]) -> Any:
-    """A list, unless it could not be learnt whether it is all."""
-    return {"unreadable": one.unread[name]} if name in one.unread else values
+def _of(one: Function, name: str, value: Any) -> Any:
+    """A value, unless it could not be learnt whether it is that."""
+    return {"unreadable": one.unread[name]} if name in one.unread else value
 
 
 def _link(link: Link) -> dict[str, Any]:

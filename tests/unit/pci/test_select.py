@@ -346,6 +346,18 @@ def test_a_serial_that_was_found_needs_no_other_to_be_known(rack: Machine) -> No
     assert "cannot be decided" in refusal(tree, serial="gpu9")
 
 
+def test_what_may_be_a_vf_is_not_decided_on(tree: Tree) -> None:
+    vf = at(tree, "0000:24:10.0")
+    lost = replace(vf, physfn=None, unread={"physfn": "physfn: Input/output error"})
+    tree = replace(tree, functions={**tree.functions, vf.address: lost})
+    for asked in ({"vendor": "8086", "device": "10ca"}, {"vfs_of": {"vendor": "8086"}, "device": "10ca"}):
+        assert "its PF cannot be read: physfn: Input/output error" in refusal(tree, **asked)
+    assert found(tree, address="0000:24:10.0") == ["0000:24:10.0"]
+    assert "its port cannot be read: all that is known is pci0000:20/?" in refusal(
+        tree, port="pci0000:20/00.0/00.0/01.0/00.0/vf0"
+    )
+
+
 def test_an_unknown_numa_node_leaves_the_choice_open(tree: Tree) -> None:
     drive = at(tree, DRIVES[0])
     functions = {**tree.functions, drive.address: replace(drive, numa_node=Unreadable("numa_node: Input/output error"))}
