@@ -339,7 +339,7 @@ def test_a_selector_is_met_in_number_and_kind_or_refused(
     assert found == matches(wanted, tree)
     assert len(found) == expect or (expect is None and found)
     for one in found:
-        assert one.is_vf == (pfs is not None or (one.is_vf and "netdev" in own))
+        assert one.is_vf == (bool(pfs) or (one.is_vf and "netdev" in own))
         assert own.get("vendor") in (None, f"{one.vendor:04x}")
         assert f"{one.class_code:06x}".startswith(own.get("class", ""))
         assert own.get("numa_node") in (None, one.numa_node)
