@@ -73,8 +73,9 @@ def _wrong(path: str, fact: str, found: str, wanted: str) -> IntentError:
 def check_some(path: str, mapping: Mapping[str, Any]) -> Mapping[str, Any]:
     """The check of an option that is a selector: an empty one would match every device of the host."""
     if all(value is None for value in mapping.values()):
-        names = ", ".join(entry.name for entry in SELECT_FIELDS)
-        raise IntentError([Problem(path, "selects nothing in particular", f"Give at least one of {names}.")])
+        raise IntentError(
+            [Problem(path, "selects nothing in particular", f"Give at least one of {', '.join(mapping)}.")]
+        )
     return mapping
 
 
@@ -125,7 +126,7 @@ SELECT_FIELDS: tuple[Field, ...] = (
 )
 
 # Conditions by which a VF is meant itself.
-_NAMES_ONE = ("address", "port", "netdev", "vfs_of")
+_NAMES_ONE = ("address", "port", "netdev")
 
 
 @dataclass(frozen=True)
@@ -158,10 +159,11 @@ def selector(path: str, mapping: Mapping[str, Any]) -> Selector:
 
 @dataclass(frozen=True)
 class _Miss:
-    """Why a function is not matched; ``unknown`` when it might be, had more been readable."""
+    """Why a function is not matched: it has another value, it has nothing of the kind, or it is unknown what it has."""
 
     name: str
     why: str
+    lacks: bool = False
     unknown: bool = False
 
 
@@ -220,17 +222,20 @@ def _in_order(tree: Tree, pfs: Sequence[Function]) -> Iterator[Function]:
 
 
 def _misses(selector: Selector, function: Function, tree: Tree, pfs: Sequence[Function]) -> Iterator[_Miss]:
-    if function.is_vf and selector.vfs_of is None and not any(selector.get(name) for name in _NAMES_ONE):
-        yield _Miss("vfs_of", "it is a VF (vfs_of selects those)")
-    if selector.vfs_of is not None and function.physfn not in [pf.address for pf in pfs]:
+    wants_any = selector.vfs_of is None and any(selector.get(name) for name in _NAMES_ONE)
+    if "physfn" in function.unread and not wants_any:
+        yield _Miss("vfs_of", f"its PF cannot be read: {function.unread['physfn']}", unknown=True)
+    elif selector.vfs_of is not None and function.physfn not in [pf.address for pf in pfs]:
         yield _Miss("vfs_of", f"its PF is {function.physfn}" if function.is_vf else "it is no VF")
+    elif selector.vfs_of is None and function.is_vf and not wants_any:
+        yield _Miss("vfs_of", "it is a VF (vfs_of selects those)")
     for name, wanted in selector.conditions:
         found = _LOOK[name](function, tree)
         label = _LABELS.get(name, name.replace("_", " "))
         if isinstance(found, Unreadable):
             yield _Miss(name, f"its {label} cannot be read: {found.cause}", unknown=True)
         elif isinstance(found, Absent) or not found:
-            yield _Miss(name, f"it has no {label}")
+            yield _Miss(name, f"it has no {label}", lacks=True)
         elif not _meets(name, wanted, found):
             yield _Miss(name, f"its {label} is {found if isinstance(found, str) else ' and '.join(found)}")
 
@@ -245,6 +250,11 @@ def _node(function: Function, _tree: Tree) -> _Found:
     return str(function.numa_node) if isinstance(function.numa_node, int) else function.numa_node
 
 
+def _port(function: Function, tree: Tree) -> _Found:
+    place = tree.port(function)
+    return Unreadable(f"all that is known is {place}") if "?" in place else place
+
+
 # What a function has where a condition looks.
 _LOOK: Mapping[str, Callable[[Function, Tree], _Found]] = {
     "vendor": lambda function, _tree: f"{function.vendor:04x}",
@@ -254,7 +264,7 @@ _LOOK: Mapping[str, Callable[[Function, Tree], _Found]] = {
     "class": lambda function, _tree: f"{function.class_code:06x}",
     "address": lambda function, _tree: str(function.address),
     "serial": lambda function, _tree: function.serial,
-    "port": lambda function, tree: tree.port(function),
+    "port": _port,
     "numa_node": _node,
     "netdev": _netdevs,
 }
@@ -293,18 +303,16 @@ def _listed(lines: Sequence[str]) -> str:
 
 
 def _near(selector: Selector, judged: Sequence[tuple[Function, list[_Miss]]]) -> list[str]:
-    """The functions that fail in the fewest conditions, each with what it fails in."""
+    """The functions that fail in the fewest conditions, each with what it fails in; first those with another value."""
     looked_at = [
         (one, misses)
         for one, misses in judged
         if misses and (not one.is_bridge or str(selector.get("class") or "").startswith("06"))
     ]
     fewest = min((len(misses) for _one, misses in looked_at), default=0)
-    return [
-        f"{described(one)}: {' and '.join(miss.why for miss in misses)}"
-        for one, misses in looked_at
-        if len(misses) == fewest
-    ]
+    near = [(one, misses) for one, misses in looked_at if len(misses) == fewest]
+    near.sort(key=lambda pair: sum(miss.lacks for miss in pair[1]))
+    return [f"{described(one)}: {' and '.join(miss.why for miss in misses)}" for one, misses in near]
 
 
 def _none(
