@@ -15,6 +15,7 @@ from .core.converge import Report, consent_problem, plan_all
 from .core.errors import ConsentRequired, IntentError, Problem, VerificationFailed
 from .core.host import Host
 from .core.schema import Field, Schema, unknown
+from .pci.select import addresses_in
 
 ALLOW_FIELD = Field(
     "gpudirect_allow",
@@ -50,7 +51,19 @@ MAX_FAIL_FIELD = Field(
     minimum=0,
 )
 
-SCHEMA = Schema("site", "gpudirect_", (ALLOW_FIELD, ROOT_FIELD, SERIAL_FIELD, MAX_FAIL_FIELD))
+REPLACED_FIELD = Field(
+    "gpudirect_replaced",
+    "list",
+    (
+        "PCI addresses whose device was replaced on purpose: the device that is there now is taken for the one that was.",
+        "Without it, another device at the address of a recorded one stops the run.",
+    ),
+    default=[],
+    elements="str",
+    check=addresses_in,
+)
+
+SCHEMA = Schema("site", "gpudirect_", (ALLOW_FIELD, ROOT_FIELD, SERIAL_FIELD, MAX_FAIL_FIELD, REPLACED_FIELD))
 
 RESOURCES: tuple[ModuleType, ...] = (kernel_args, hugepages)
 SCHEMAS: tuple[Schema, ...] = (SCHEMA, *(resource.SCHEMA for resource in RESOURCES), reboot.SCHEMA)
