@@ -16,7 +16,8 @@ import os
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from .change import ABSENT, Absent, Text, Unreadable
@@ -26,6 +27,7 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 STATE = "/var/lib/gpudirect"
 # In memory: a lock does not outlive a boot and leaves nothing on the disk.
 LOCK = "/run/gpudirect.lock"
+_POLL_S = (0.01, 0.5)  # how long a wait sleeps between two looks: at first, and at most
 _FS_IOC_GETFLAGS = 0x80086601
 _FS_IMMUTABLE_FL = 0x10
 _ENVIRONMENT = {"LC_ALL": "C.UTF-8", "LANG": "C.UTF-8", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
@@ -39,6 +41,14 @@ class Done:
     status: int
     out: str
     err: str
+
+
+@dataclass(frozen=True)
+class Connection:
+    """The ssh connection that a process hangs on: address of the client, and of this host as the client sees it."""
+
+    client: str
+    local: str
 
 
 @dataclass(frozen=True)
@@ -152,6 +162,57 @@ class Host:
             os.close(handle)
         return bool(flags & _FS_IMMUTABLE_FL)
 
+    # What runs on it ---------------------------------------------------------------------
+
+    def held(self, part: str) -> Mapping[str, tuple[int, ...]] | Unreadable:
+        """Files that some process has open, by path, for the paths that ``part`` is in; values are process ids.
+
+        A process whose files cannot be read makes all of it Unreadable, since it may be the one that holds the file.
+        """
+        held: dict[str, list[int]] = {}
+        processes = self.names("/proc")
+        if not isinstance(processes, tuple):
+            return Unreadable("/proc is not there" if isinstance(processes, Absent) else processes.cause)
+        for number in processes:
+            if not number.isdigit():
+                continue
+            try:
+                targets = self._open_files(number)
+            except (FileNotFoundError, NotADirectoryError, ProcessLookupError):
+                continue  # it has ended meanwhile
+            except OSError as error:
+                return Unreadable(f"the open files of process {number} cannot be read: {error.strerror}")
+            for target in targets:
+                if part in target:
+                    held.setdefault(target, []).append(int(number))
+        return {path: tuple(sorted(numbers)) for path, numbers in held.items()}
+
+    def _open_files(self, process: str) -> set[str]:
+        folder = self.at(f"/proc/{process}/fd")
+        targets = set()
+        for name in os.listdir(folder):
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                targets.add(os.readlink(os.path.join(folder, name)))
+        return targets
+
+    def connection(self) -> Connection | None:
+        """The ssh connection that this process was started through; None when there is none to be seen.
+
+        sshd leaves it in the environment of what it starts, and sudo takes it out there for its own children. So it is
+        looked for in the ancestors of this process, as the kernel keeps the environment that each was started with.
+        """
+        number, seen = str(os.getpid()), set()
+        while number.isdigit() and int(number) > 1 and number not in seen:
+            seen.add(number)
+            environment = self.read_text(f"/proc/{number}/environ")
+            words = _variable(environment, "SSH_CONNECTION") if isinstance(environment, str) else []
+            if len(words) == 4:
+                return Connection(words[0], words[2])
+            status = self.read_text(f"/proc/{number}/stat")
+            # The program's name stands in brackets and may hold anything; the parent follows two words after it.
+            number = status.rpartition(")")[2].split()[1] if isinstance(status, str) else ""
+        return None
+
     # One run at a time -------------------------------------------------------------------
 
     @contextlib.contextmanager
@@ -222,14 +283,23 @@ class Host:
 
     # Processes ---------------------------------------------------------------------------
 
-    def run(self, argv: list[str], *, expect: tuple[int, ...] = (0,), timeout_s: int = 300) -> Done:
-        """Run a program with a fixed locale, never through a shell; raises on an unexpected status."""
+    def look(self, argv: list[str], *, expect: tuple[int, ...] = (0,), timeout_s: int = 60) -> Done:
+        """Run a program that changes nothing, as ``run`` does; the one for readers."""
+        return self.run(argv, expect=expect, timeout_s=timeout_s)
+
+    def run(
+        self, argv: list[str], *, expect: tuple[int, ...] = (0,), timeout_s: int = 300, stdin: str | None = None
+    ) -> Done:
+        """Run a program with a fixed locale, never through a shell; raises on an unexpected status.
+
+        ``stdin`` is what it reads; without it there is nothing to read.
+        """
         self._only_live(argv[0])
         try:
             ended = subprocess.run(
                 argv,
                 env=_ENVIRONMENT,
-                stdin=subprocess.DEVNULL,
+                **({"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}),
                 capture_output=True,
                 text=True,
                 errors="replace",
@@ -256,6 +326,17 @@ class Host:
             raise CommandFailed([_unexpected(done, expect)])
         return done
 
+    def wait_until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Whether a condition comes true within a time. It is asked at once, and again in growing intervals."""
+        end, interval = time.monotonic() + timeout_s, _POLL_S[0]
+        while not condition():
+            left = end - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(interval, left))
+            interval = min(interval * 2, _POLL_S[1])
+        return True
+
     # -------------------------------------------------------------------------------------
 
     def _only_live(self, path: str) -> None:
@@ -275,6 +356,14 @@ class Host:
         """Give a replaced file the SELinux label that the policy wants for its path."""
         if self.exists("/sys/fs/selinux/enforce") and not isinstance(self.program("restorecon"), Absent):
             self.run(["restorecon", path])
+
+
+def _variable(environment: str, name: str) -> list[str]:
+    """The words of a variable in a process's environment."""
+    for entry in environment.split("\0"):
+        if entry.startswith(f"{name}="):
+            return entry[len(name) + 1 :].split()
+    return []
 
 
 def _lock(handle: int) -> None:
