@@ -13,6 +13,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 import struct
 import subprocess
 import tempfile
@@ -49,6 +50,15 @@ class Connection:
 
     client: str
     local: str
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a file is like besides its content: bytes, time of the last write, permission bits."""
+
+    size: int
+    mtime_ns: int
+    mode: int
 
 
 @dataclass(frozen=True)
@@ -100,6 +110,16 @@ class Host:
     def exists(self, path: str) -> bool:
         """True when the path is there, whatever it is."""
         return os.path.exists(self.at(path))
+
+    def status(self, path: str) -> Status | Absent | Unreadable:
+        """Size, time and mode of what a path leads to."""
+        try:
+            info = os.stat(self.at(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return ABSENT
+        except OSError as error:
+            return Unreadable(f"{path}: {error.strerror}")
+        return Status(info.st_size, info.st_mtime_ns, stat.S_IMODE(info.st_mode))
 
     def program(self, name: str) -> str | Absent:
         """Where a program of the host lies; searched in the system folders only."""

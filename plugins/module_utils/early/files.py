@@ -50,8 +50,10 @@ cp -p {rules} "${{DESTDIR}}/usr/lib/udev/rules.d/"
 
 @dataclass(frozen=True, order=True)
 class Guard:
-    """One device and everything that must be true of it before it is taken. Ids are numbers; ``path`` is the way down
-    to it from its root bus: ``pci0000:20``, the bridges, the device itself."""
+    """One device and everything that must be true of it before it is taken.
+
+    ``path`` is the way down to it from its root bus: ``pci0000:20``, the bridges, the device itself.
+    """
 
     address: str
     path: tuple[str, ...]
@@ -116,15 +118,18 @@ def hook_text(drivers: Iterable[str]) -> str:
 
 
 def dracut_text(drivers: Iterable[str], paths: Sequence[str]) -> str:
-    """dracut's settings. Its lists are extended, and every value stands between blanks, as it wants them."""
+    """Settings of dracut. Its lists are extended, and every value stands between blanks, as it wants them."""
     modules = modules_of(drivers)
     lines = [f'add_drivers+=" {" ".join(modules)} "'] if modules else []
     return "".join((_HEAD, *(f"{line}\n" for line in (*lines, f'install_items+=" {" ".join(paths)} "'))))
 
 
 def blacklist_text(modules: Iterable[str]) -> str:
-    """modprobe's settings. ``blacklist`` keeps a module from being loaded for a device, quietly; ``install`` also keeps
-    it from being loaded by name and as a dependency of another, which then is not loaded either."""
+    """Settings of modprobe.
+
+    ``blacklist`` keeps a module from being loaded for a device, quietly; ``install`` also keeps it from being loaded by
+    name, and as a dependency of another, which then is not loaded either (tried with kmod 30).
+    """
     lines = [f"blacklist {name}\ninstall {name} /bin/false\n" for name in sorted(set(modules))]
     return "".join((_HEAD, *lines)) if lines else ""
 

@@ -148,7 +148,9 @@ def _updates_off(host: Host) -> bool:
     """True where the administrator has switched updates of images off; the program then ends well and does nothing."""
     text = host.read_text(UPDATE_CONF)
     lines = text.splitlines() if isinstance(text, str) else []
-    values = [line.split("=", 1)[1].strip().strip("\"'") for line in lines if line.strip().startswith("update_initramfs=")]
+    values = [
+        line.split("=", 1)[1].strip().strip("\"'") for line in lines if line.strip().startswith("update_initramfs=")
+    ]
     return values[-1:] == ["no"]
 
 
