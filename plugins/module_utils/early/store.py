@@ -131,7 +131,7 @@ def _rebuild(image: Image, fingerprint: str, store: Store, owned: Mapping[str, A
         if fingerprint
         else f"the image of {image.kernel} is built without our files",
         step=Build(store.builder, image.path, image.kernel, path, fingerprint),
-        remember={path: seen},
+        remember={EARLY: {"before": None, "files": fingerprint}, path: seen},
     )
 
 
