@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from .change import ABSENT, Absent, Text, Unreadable
+from .change import ABSENT, Absent, Bytes, Text, Unreadable
 from .errors import CommandFailed, HostRefused, Problem
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -29,6 +29,10 @@ STATE = "/var/lib/gpudirect"
 # In memory: a lock does not outlive a boot and leaves nothing on the disk.
 LOCK = "/run/gpudirect.lock"
 _POLL_S = (0.01, 0.5)  # how long a wait sleeps between two looks: at first, and at most
+# How often one path may lead on through links, as in the kernel (MAXSYMLINKS).
+_MAX_LINKS = 40
+# What the kernel answers for an attribute that this device does not have, or whose device is gone.
+_NOT_THERE = (errno.ENODEV, errno.ENXIO, errno.EOPNOTSUPP)
 _FS_IOC_GETFLAGS = 0x80086601
 _FS_IMMUTABLE_FL = 0x10
 _ENVIRONMENT = {"LC_ALL": "C.UTF-8", "LANG": "C.UTF-8", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
@@ -76,6 +80,8 @@ class Host:
 
     root: str = "/"
     commands: list[Done] = field(default_factory=list)
+    # Folders of a captured tree that were asked for, without the links in their paths.
+    _folders: dict[str, str] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     @property
     def captured(self) -> bool:
@@ -83,8 +89,19 @@ class Host:
         return self.root != "/"
 
     def at(self, path: str) -> str:
-        """Where a path of the host lies for this process."""
-        return path if self.root == "/" else os.path.join(self.root, path.lstrip("/"))
+        """Where a path of the host lies for this process.
+
+        Links of a captured tree lead inside it, whatever they say: another machine's links mean nothing here, and
+        nobody's tree opens this machine's files. OSError for links that lead in a circle.
+        """
+        if self.root == "/":
+            return path
+        if not self.captured:
+            return os.path.join(self.root, path.lstrip("/"))
+        folder, _, name = path.rpartition("/")
+        if folder not in self._folders:
+            self._folders[folder] = self._without_links("/", folder)
+        return self.root.rstrip("/") + self._without_links(self._folders[folder], name)
 
     # Reading -----------------------------------------------------------------------------
 
@@ -98,6 +115,33 @@ class Host:
         except OSError as error:
             return Unreadable(f"{path}: {error.strerror}")
 
+    def read_bytes(self, path: str, size: int = 4096, start: int = 0) -> Bytes:
+        """Bytes of a file from a place on, got by one read as kernel attributes are meant to be.
+
+        ABSENT when it is not there or the device has no such thing, Unreadable when it cannot be read.
+        """
+        try:
+            handle = os.open(self.at(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                return os.pread(handle, size, start)
+            finally:
+                os.close(handle)
+        except (FileNotFoundError, NotADirectoryError):
+            return ABSENT
+        except OSError as error:
+            return ABSENT if error.errno in _NOT_THERE else Unreadable(f"{path}: {error.strerror}")
+
+    def link(self, path: str) -> Text:
+        """What a link says; ABSENT when nothing is there, Unreadable when it is no link."""
+        folder, _, name = path.rpartition("/")
+        try:
+            return os.readlink(os.path.join(self.at(folder), name) if folder else self.at(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return ABSENT
+        except OSError as error:
+            cause = "is no link" if error.errno == errno.EINVAL else str(error.strerror)
+            return Unreadable(f"{path}: {cause}")
+
     def names(self, path: str) -> tuple[str, ...] | Absent | Unreadable:
         """Sorted names in a folder."""
         try:
@@ -109,7 +153,10 @@ class Host:
 
     def exists(self, path: str) -> bool:
         """True when the path is there, whatever it is."""
-        return os.path.exists(self.at(path))
+        try:
+            return os.path.exists(self.at(path))
+        except OSError:
+            return False
 
     def status(self, path: str) -> Status | Absent | Unreadable:
         """Size, time and mode of what a path leads to."""
@@ -124,7 +171,7 @@ class Host:
     def program(self, name: str) -> str | Absent:
         """Where a program of the host lies; searched in the system folders only."""
         for folder in ("/usr/sbin", "/usr/bin", "/sbin", "/bin"):
-            if os.access(self.at(f"{folder}/{name}"), os.X_OK):
+            if self.exists(f"{folder}/{name}") and os.access(self.at(f"{folder}/{name}"), os.X_OK):
                 return f"{folder}/{name}"
         return ABSENT
 
@@ -364,6 +411,30 @@ class Host:
             raise HostRefused(
                 [Problem(path, f"a captured tree is never written (root {self.root})", "Run against the host itself.")]
             )
+
+    def _without_links(self, start: str, path: str) -> str:
+        """A path below a folder of a captured tree that has no links, as the tree's own machine would resolve it."""
+        done = [part for part in start.split("/") if part]
+        left = path.split("/")[::-1]
+        links = 0
+        while left:
+            part = left.pop()
+            if part in ("", "."):
+                continue
+            if part == "..":
+                done = done[:-1]
+                continue
+            try:
+                target = os.readlink(os.path.join(self.root, *done, part))
+            except OSError:
+                done.append(part)
+                continue
+            links += 1
+            if links > _MAX_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            done = [] if target.startswith("/") else done
+            left += target.split("/")[::-1]
+        return "/" + "/".join(done)
 
     def _make_folders(self, folder: str) -> None:
         if os.path.isdir(folder):
