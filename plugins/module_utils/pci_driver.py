@@ -27,8 +27,8 @@ from .pci import disks, sysfs, uses
 from .pci.address import Address
 from .pci.replaced import REPLACED_FIELD
 from .pci.tree import Function, Tree
-from .vf.intent import Entry as Port
 from .vf.intent import PORT_FIELDS
+from .vf.intent import Entry as Port
 from .vf.intent import entries_of as ports_of
 
 NVIDIA = 0x10DE
@@ -68,6 +68,7 @@ class Current:
     uses: uses.Uses = field(default_factory=dict)
     mounted: frozenset[str] = frozenset()
     boot: str = ""
+    live: bool = True  # False: a captured tree, which has no kernel to be asked
 
 
 # parse -----------------------------------------------------------------------------------
@@ -109,6 +110,8 @@ def read(host: Host, desired: Desired) -> Current:
     if desired.empty and not owned:
         return Current()
     tree = with_known_serials(sysfs.read(host), owned)
+    if host.captured:
+        return Current(tree, live=False)
     early = images.read(host)
     wanted = candidates(desired.entries, tree)
     drivers = _drivers(host)
@@ -169,6 +172,8 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     choice = choose(desired.entries, desired.ports, desired.replaced, current.tree, owned)
     bar = _barred(desired, (device.function for device in choice.devices))
     problems = binding.group_problems(choice, current.tree)
+    if not current.live:
+        return _judged(problems)
     problems += _unknown_drivers(desired, current) + _vital(desired, bar, choice, current)
     early = store.plan(files.texts(current.early.builder, _guards(choice, current.tree), bar), current.early, owned)
     problems += store.refusals(early, current.early)
@@ -185,6 +190,14 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
         tuple(one for one in live if isinstance(one, Awaiting)),
         tuple(_notes(early, bar, choice, current, owned)),
     )
+
+
+def _judged(problems: Sequence[Problem]) -> Plan:
+    """What can be said of a captured tree: whether the devices can be given away as they are selected."""
+    if problems:
+        raise HostRefused(problems)
+    why = "what the devices are used for, and what the next boot has, is told by the running host only"
+    return Plan(deferred=(Deferred(SCHEMA.name, "the running host", why),))
 
 
 _Verdict = Union[Change, Awaiting, Deferred, Problem]

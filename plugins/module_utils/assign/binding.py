@@ -45,7 +45,8 @@ class Bind:
 class Release:
     """Step: take a function from our driver and put back what was there.
 
-    ``driver`` is the one that has it and is ours, ``override`` what it had, both empty for none; ``before`` is the driver that it had: with one, the kernel chooses again.
+    ``driver`` is the one that has it and is ours, ``override`` what it had; both are empty for none. ``before`` is the
+    driver that it had: with one, the kernel chooses again.
     """
 
     address: str

@@ -15,16 +15,15 @@ from dataclasses import dataclass, field
 
 from ..core.change import Unreadable
 from ..core.host import Host
-from ..vf.links import SHOW, Links, carriers, holder, parse_links, parse_routes, uses
+from ..vf.links import SHOW, Links, parse_links, uses
+from ..vf.reach import protected
 from . import disks as disks_of
 from .address import Address
+from .attributes import steps_of
 from .tree import Function, Sriov, Tree
 
 DEVICES = "/sys/bus/pci/devices"
-ROUTES = (
-    ("ip", "-json", "route", "show", "table", "all", "default"),
-    ("ip", "-json", "-6", "route", "show", "table", "all", "default"),
-)
+NETDEVS = "/sys/class/net"
 _ROOT_BUS = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
 
 
@@ -50,9 +49,10 @@ Uses = Mapping[Address, tuple[Use, ...]]
 
 @dataclass(frozen=True)
 class _Network:
-    """The network devices of a host, and those that the host is reached through."""
+    """The network devices of a host with those below each function, and those that the host is reached through."""
 
     links: Links = field(default_factory=dict)
+    below: Mapping[Address, tuple[str, ...]] = field(default_factory=dict)
     vital: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -64,7 +64,7 @@ def read(host: Host, tree: Tree, functions: Iterable[Function]) -> dict[Address,
     below = {one.address: (one, *_below(host, tree, one)) for one in asked}
     involved = {other.address: other for group in below.values() for other in group}
     disks = disks_of.read(host, [name for one in involved.values() for name in one.disks])
-    network = _network(host) if any(one.netdevs for one in involved.values()) else _Network()
+    network = _network(host, involved)
     held = host.held("/dev/")
     own = {
         address: (*_of_disks(one, disks), *_of_network(one, network), *_of_vfs(one), *_of_files(host, one, held))
@@ -91,27 +91,28 @@ def _of_disks(function: Function, disks: disks_of.Disks) -> Iterator[Use]:
 def _of_network(function: Function, network: _Network) -> Iterator[Use]:
     if "netdevs" in function.unread:
         yield Use(Kind.HOST, f"its network devices cannot be read: {function.unread['netdevs']}")
-    for netdev in function.netdevs:
-        if netdev.name in network.vital:
-            yield Use(Kind.HOST, f"{netdev.name} {network.vital[netdev.name]}")
+    for name in network.below.get(function.address, ()):
+        if name in network.vital:
+            yield Use(Kind.HOST, f"{name}: {network.vital[name]}")
         else:
-            for what in uses(network.links, netdev.name):
+            for what in uses(network.links, name):
                 yield Use(Kind.LINK, what)
 
 
-def _network(host: Host) -> _Network:
-    """The device of the default route and that of the connection, and what carries them."""
-    links = parse_links(SHOW, host.look(list(SHOW)).out)
-    vital: dict[str, str] = {}
-    for command in ROUTES:
-        for name in parse_routes(command, host.look(list(command)).out):
-            for lower in carriers(links, name):
-                vital.setdefault(lower, f"carries the default route (through {name})")
-    connection = host.connection()
-    name = holder(links, connection.local) if connection else None
-    for lower in carriers(links, name) if name else ():
-        vital.setdefault(lower, f"carries the ssh connection of this run (through {name})")
-    return _Network(links, vital)
+def _network(host: Host, functions: Iterable[Address]) -> _Network:
+    """What the functions carry of the network, down to a NIC at a USB controller."""
+    below: dict[Address, tuple[str, ...]] = {}
+    names = host.names(NETDEVS)
+    for name in names if isinstance(names, tuple) else ():
+        target = host.link(f"{NETDEVS}/{name}")
+        steps = set(steps_of(target)) if isinstance(target, str) else set()
+        for address in functions:
+            if str(address) in steps:
+                below[address] = (*below.get(address, ()), name)
+    if not below:
+        return _Network()
+    links = parse_links(SHOW, host.look([*SHOW]).out)
+    return _Network(links, below, protected(host, links))
 
 
 def _of_vfs(function: Function) -> Iterator[Use]:
