@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from . import hugepages, kernel_args, reboot
+from . import hugepages, kernel_args, reboot, sriov
 from .core.change import Disruption
 from .core.converge import Report, consent_problem, plan_all
 from .core.errors import ConsentRequired, IntentError, Problem, VerificationFailed
 from .core.host import Host
 from .core.schema import Field, Schema, unknown
-from .pci.select import addresses_in
+from .pci.replaced import REPLACED_FIELD
 
 ALLOW_FIELD = Field(
     "gpudirect_allow",
@@ -51,21 +51,9 @@ MAX_FAIL_FIELD = Field(
     minimum=0,
 )
 
-REPLACED_FIELD = Field(
-    "gpudirect_replaced",
-    "list",
-    (
-        "PCI addresses whose device was replaced on purpose: the device that is there now is taken for the one that was.",
-        "Without it, another device at the address of a recorded one stops the run.",
-    ),
-    default=[],
-    elements="str",
-    check=addresses_in,
-)
-
 SCHEMA = Schema("site", "gpudirect_", (ALLOW_FIELD, ROOT_FIELD, SERIAL_FIELD, MAX_FAIL_FIELD, REPLACED_FIELD))
 
-RESOURCES: tuple[ModuleType, ...] = (kernel_args, hugepages)
+RESOURCES: tuple[ModuleType, ...] = (kernel_args, hugepages, sriov)
 SCHEMAS: tuple[Schema, ...] = (SCHEMA, *(resource.SCHEMA for resource in RESOURCES), reboot.SCHEMA)
 
 # Names under our prefixes that the playbooks themselves set.

@@ -203,7 +203,8 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     if not current.live:
         why = "VFs, their attributes and routes are told by the running kernel only; this is a captured tree"
         return Plan(deferred=(Deferred(SCHEMA.name, "the running host", why),) if selected or recorded else ())
-    unreadable = [problem for address, entry in selected.items() for problem in _unread(address, entry, current)]
+    paths = {**dict.fromkeys(recorded, ""), **{address: f"{entry.path}.select" for address, entry in selected.items()}}
+    unreadable = [problem for address, path in paths.items() for problem in _unread(address, path, current)]
     if unreadable:
         raise UnreadableState(unreadable)
     intents = {address: _intent(entry, current.ports[address]) for address, entry in selected.items()}
@@ -247,7 +248,15 @@ class _Port:
             )
             return
         port = self.current.ports.get(self.address)
-        if port is not None and port.protected and port.link is not None:
+        if port is None:
+            return
+        if self.intent is None and not differing and port.link is None and not self._without_driver(port):
+            yield Problem(
+                f"sriov[{self.address}]",
+                f"what was changed there cannot be given back: {port.driver} has it, and no network device is seen here",
+                "Bring its network device back from the container that has it, and run again.",
+            )
+        if port.protected and port.link is not None:
             touching = [change for change in self.changes() if change.step is not None]
             if touching:
                 yield Problem(
@@ -266,6 +275,11 @@ class _Port:
         records = sorted_out(self.recorded, self.current.boot, same)
         known = identity(port.function, self.current.tree)
         return PortChanges(port, port.link, self.intent, records, known, same).ordered()
+
+    @staticmethod
+    def _without_driver(port: Port) -> bool:
+        """Whether the network driver is gone, and with it all that was set through it."""
+        return not port.driver or "vfio" in port.driver
 
     def _differences(self) -> list[str]:
         function = self.current.tree.get(self.address)
@@ -303,15 +317,16 @@ def _no_pf(function: Function) -> str:
     return "it is a VF" if function.is_vf else "it has no SR-IOV"
 
 
-def _unread(address: Address, entry: Entry, current: Current) -> Iterator[Problem]:
-    """What would have to be known of a selected port."""
-    function = current.tree.functions[address]
-    port = current.ports.get(address)
-    if port is None:
-        cause = function.sriov.cause if isinstance(function.sriov, Unreadable) else "it changed while it was read"
+def _unread(address: Address, path: str, current: Current) -> Iterator[Problem]:
+    """What would have to be known of a port that is selected or was changed by us, and is not."""
+    function, port = current.tree.get(address), current.ports.get(address)
+    cause = current.tree.unread.get(address, "")
+    if function is not None and isinstance(function.sriov, Unreadable):
+        cause = function.sriov.cause
+    if cause:
         fact = f"the SR-IOV side of {address} cannot be read: {cause}"
-        yield Problem(f"{entry.path}.select", fact, "Run as root on the host, and run again.")
-    elif port.link is not None and len(port.link.vfs) < port.sriov.enabled:
+        yield Problem(path or f"sriov[{address}]", fact, "Run as root on the host, and run again.")
+    elif port is not None and port.link is not None and len(port.link.vfs) < port.sriov.enabled:
         found, wanted = f"{len(port.link.vfs)} VFs", f"{port.sriov.enabled}"
         advice = "Update iproute2 and the kernel: older ones cut the list of many VFs."
         yield Problem(" ".join(SHOW), f"tells not all VFs of {port.link.name}", advice, found, wanted)

@@ -60,7 +60,9 @@ class PortChanges:
                 self._clear(now)
                 now = 0
             self._scalar("eswitch", port.mode, eswitch, SetEswitch(self._at, eswitch.value), port.resetting())
-        self._scalar("autoprobe", port.sriov.autoprobe, autoprobe, SetAutoprobe(self._at, bool(autoprobe.value)), _FREE)
+        # A kernel without the attribute binds them always.
+        binds = port.sriov.autoprobe is not False
+        self._scalar("autoprobe", binds, autoprobe, SetAutoprobe(self._at, bool(autoprobe.value)), _FREE)
         self._scalar("mtu", self.link.mtu, mtu, SetLink(self._at, ("mtu", str(mtu.value))), port.resetting())
         wanted = now if count.value is None else int(count.value)
         if wanted != now:

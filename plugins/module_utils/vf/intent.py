@@ -123,7 +123,7 @@ PORT_FIELDS = (
         "dict",
         ("Which ports: PFs that meet every condition given here. Each that is matched gets the same.",),
         required=True,
-        fields=SELECT_FIELDS,
+        fields=tuple(one for one in SELECT_FIELDS if one.name != "vfs_of"),
         check=check_some,
     ),
     Field(

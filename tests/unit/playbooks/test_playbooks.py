@@ -28,7 +28,7 @@ def test_rollback_wants_nothing_of_any_resource() -> None:
 
 def test_rollback_overrides_every_variable_that_can_ask_for_something() -> None:
     """A variable left out would keep the inventory's value; thresholds and ways of doing ask for nothing."""
-    ways = {"kernel_iommu_without_table", "kernel_boot_loader", "kernel_hugepages_keep_mib"}
+    ways = {"kernel_iommu_without_table", "kernel_boot_loader", "kernel_hugepages_keep_mib", "gpudirect_replaced"}
     asking = {name for resource in site.RESOURCES for name in resource.SCHEMA.variables()} - ways
     assert set(play("rollback.yml")["vars"]) == asking
 
@@ -39,6 +39,12 @@ def test_site_and_rollback_are_the_same_tasks() -> None:
 
 
 def test_every_resource_is_in_the_round() -> None:
-    tasks = yaml.safe_load((PLAYBOOKS.parent / "roles/kernel/tasks/main.yml").read_text(encoding="utf-8"))
-    modules = {key for task in tasks for key in task if key.startswith("vela.gpudirect.")}
+    imported = yaml.safe_load((PLAYBOOKS / "tasks/round.yml").read_text(encoding="utf-8"))
+    roles = [task["ansible.builtin.import_role"]["name"] for task in imported if "ansible.builtin.import_role" in task]
+    modules: set[str] = set()
+    for role in roles:
+        path = PLAYBOOKS.parent / f"roles/{role.removeprefix('vela.gpudirect.')}/tasks/main.yml"
+        tasks = yaml.safe_load(path.read_text(encoding="utf-8"))
+        modules |= {key for task in tasks for key in task if key.startswith("vela.gpudirect.")}
+    modules -= {"vela.gpudirect.host_plan", "vela.gpudirect.console"}  # of the reboot
     assert modules == {f"vela.gpudirect.{resource.SCHEMA.name}" for resource in site.RESOURCES}
