@@ -73,8 +73,9 @@ def _wrong(path: str, fact: str, found: str, wanted: str) -> IntentError:
 def check_some(path: str, mapping: Mapping[str, Any]) -> Mapping[str, Any]:
     """The check of an option that is a selector: an empty one would match every device of the host."""
     if all(value is None for value in mapping.values()):
-        names = ", ".join(entry.name for entry in SELECT_FIELDS)
-        raise IntentError([Problem(path, "selects nothing in particular", f"Give at least one of {names}.")])
+        raise IntentError(
+            [Problem(path, "selects nothing in particular", f"Give at least one of {', '.join(mapping)}.")]
+        )
     return mapping
 
 
@@ -158,10 +159,11 @@ def selector(path: str, mapping: Mapping[str, Any]) -> Selector:
 
 @dataclass(frozen=True)
 class _Miss:
-    """Why a function is not matched; ``unknown`` when it might be, had more been readable."""
+    """Why a function is not matched: it has another value, it has nothing of the kind, or it is unknown what it has."""
 
     name: str
     why: str
+    lacks: bool = False
     unknown: bool = False
 
 
@@ -230,7 +232,7 @@ def _misses(selector: Selector, function: Function, tree: Tree, pfs: Sequence[Fu
         if isinstance(found, Unreadable):
             yield _Miss(name, f"its {label} cannot be read: {found.cause}", unknown=True)
         elif isinstance(found, Absent) or not found:
-            yield _Miss(name, f"it has no {label}")
+            yield _Miss(name, f"it has no {label}", lacks=True)
         elif not _meets(name, wanted, found):
             yield _Miss(name, f"its {label} is {found if isinstance(found, str) else ' and '.join(found)}")
 
@@ -293,18 +295,16 @@ def _listed(lines: Sequence[str]) -> str:
 
 
 def _near(selector: Selector, judged: Sequence[tuple[Function, list[_Miss]]]) -> list[str]:
-    """The functions that fail in the fewest conditions, each with what it fails in."""
+    """The functions that fail in the fewest conditions, each with what it fails in; first those with another value."""
     looked_at = [
         (one, misses)
         for one, misses in judged
         if misses and (not one.is_bridge or str(selector.get("class") or "").startswith("06"))
     ]
     fewest = min((len(misses) for _one, misses in looked_at), default=0)
-    return [
-        f"{described(one)}: {' and '.join(miss.why for miss in misses)}"
-        for one, misses in looked_at
-        if len(misses) == fewest
-    ]
+    near = [(one, misses) for one, misses in looked_at if len(misses) == fewest]
+    near.sort(key=lambda pair: sum(miss.lacks for miss in pair[1]))
+    return [f"{described(one)}: {' and '.join(miss.why for miss in misses)}" for one, misses in near]
 
 
 def _none(
