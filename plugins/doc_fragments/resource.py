@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ansible_collections.vela.gpudirect.plugins.module_utils import hugepages, kernel_args, site, sriov
+from ansible_collections.vela.gpudirect.plugins.module_utils import hugepages, kernel_args, pci_driver, site, sriov
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.schema import Schema
 
 
@@ -32,6 +32,7 @@ class ModuleDocFragment:
     KERNEL_ARGS: str = _options(kernel_args.SCHEMA)
     HUGEPAGES: str = _options(hugepages.SCHEMA)
     SRIOV: str = _options(sriov.SCHEMA)
+    PCI_DRIVER: str = _options(pci_driver.SCHEMA)
 
     ATTRIBUTES: str = json.dumps(
         {

@@ -20,19 +20,18 @@ from .core.change import ABSENT, Absent, Awaiting, Change, Deferred, Plan, Unrea
 from .core.errors import HostRefused, IntentError, Problem, UnreadableState
 from .core.host import Host
 from .core.owned import Owned
-from .core.schema import Field, Schema, unknown
+from .core.schema import Schema, unknown
 from .early import barred, files, images, modules, store
 from .iommu import IOMMU_FIELD
 from .pci import disks, sysfs, uses
 from .pci.address import Address
 from .pci.replaced import REPLACED_FIELD
 from .pci.tree import Function, Tree
-from .vf.intent import PORT_FIELDS
+from .vf.intent import PORTS_FIELD
 from .vf.intent import Entry as Port
 from .vf.intent import entries_of as ports_of
 
 NVIDIA = 0x10DE
-PORTS_FIELD = Field("sriov_ports", "list", ("x",), default=[], elements="dict", fields=PORT_FIELDS)
 
 SCHEMA = Schema(
     "pci_driver",

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from . import hugepages, kernel_args, reboot, sriov
+from . import hugepages, kernel_args, pci_driver, reboot, sriov
 from .core.change import Disruption
 from .core.converge import Report, consent_problem, plan_all
 from .core.errors import ConsentRequired, IntentError, Problem, VerificationFailed
@@ -53,7 +53,7 @@ MAX_FAIL_FIELD = Field(
 
 SCHEMA = Schema("site", "gpudirect_", (ALLOW_FIELD, ROOT_FIELD, SERIAL_FIELD, MAX_FAIL_FIELD, REPLACED_FIELD))
 
-RESOURCES: tuple[ModuleType, ...] = (kernel_args, hugepages, sriov)
+RESOURCES: tuple[ModuleType, ...] = (kernel_args, hugepages, sriov, pci_driver)
 SCHEMAS: tuple[Schema, ...] = (SCHEMA, *(resource.SCHEMA for resource in RESOURCES), reboot.SCHEMA)
 
 # Names under our prefixes that the playbooks themselves set.

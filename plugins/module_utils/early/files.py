@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The files that decide, before any other driver is loaded, whose a device is: their paths and texts. Pure.
 
-One udev rule a device, with everything that identifies it as a condition; what takes the rule into the initramfs;
+Two udev rules a device, with everything that identifies it as a condition; what takes the rule into the initramfs;
 and modprobe's settings for modules that must not be loaded. All of them are wholly ours and are replaced whole.
 """
 
@@ -24,6 +24,8 @@ PATHS = (RULES, BLACKLIST, HOOK, DRACUT)
 MODES = {HOOK: 0o755}
 
 _HEAD = "# Written by vela.gpudirect (pci_driver) and replaced whole by its next run.\n"
+
+_ADDED = ('ACTION=="add"', 'SUBSYSTEM=="pci"')
 
 # The dependents of a module that only work on top of it.
 FOLLOWERS: Mapping[str, tuple[str, ...]] = {"nvidia": ("nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia_peermem")}
@@ -64,25 +66,49 @@ class Guard:
     driver: str
 
     @property
+    def _ids(self) -> dict[str, str]:
+        names = ("vendor", "device", "subsystem_vendor", "subsystem_device")
+        return {name: f"0x{getattr(self, name):04x}" for name in names}
+
+    @property
+    def claim(self) -> str:
+        """The line by which the device is claimed, whatever PCI device is added first.
+
+        Devices are added at the same time, and the module that one needs takes all others that it can have. So the
+        override must be there before any module is loaded: each event sets it, before what the event loads.
+        """
+        there = f"[pci/{self.address}]"
+        _root, *bridges, own = self.path
+        below = [f'TEST=="[pci/{bridges[0]}]{"/".join([*bridges[1:], own])}/vendor"'] if bridges else []
+        return ", ".join(
+            [
+                *_ADDED,
+                f'ATTR{{{there}driver_override}}!="{self.driver}"',
+                *(f'ATTR{{{there}{name}}}=="{value}"' for name, value in self._ids.items()),
+                *below,
+                f'ATTR{{{there}driver_override}}="{self.driver}"',
+            ]
+        )
+
+    @property
     def rule(self) -> str:
-        """The device's line.
+        """The device's own line.
 
         The override is written first. Then either the driver is there already (built in, or loaded for another device),
         and the probe binds the device to it, or it comes with the module, which binds what asks for it. Both may happen
         at once; nothing is bound twice.
         """
-        ids = {name: getattr(self, name) for name in ("vendor", "device", "subsystem_vendor", "subsystem_device")}
-        words = [
-            'ACTION=="add"',
-            'SUBSYSTEM=="pci"',
-            f'KERNEL=="{self.address}"',
-            f'DEVPATH=="*/{"/".join(self.path)}"',
-            *(f'ATTR{{{name}}}=="0x{value:04x}"' for name, value in ids.items()),
-            f'ATTR{{driver_override}}="{self.driver}"',
-            'ATTR{subsystem/drivers_probe}="$kernel"',
-            f'RUN{{builtin}}+="kmod load {module_of(self.driver)}"',
-        ]
-        return ", ".join(words)
+        return ", ".join(
+            [
+                *_ADDED,
+                f'KERNEL=="{self.address}"',
+                f'DEVPATH=="*/{"/".join(self.path)}"',
+                *(f'ATTR{{{name}}}=="{value}"' for name, value in self._ids.items()),
+                f'ATTR{{driver_override}}="{self.driver}"',
+                'ATTR{subsystem/drivers_probe}="$kernel"',
+                f'RUN{{builtin}}+="kmod load {module_of(self.driver)}"',
+            ]
+        )
 
 
 def module_of(driver: str) -> str:
@@ -108,7 +134,8 @@ def modules_of(drivers: Iterable[str]) -> tuple[str, ...]:
 
 def rules_text(guards: Iterable[Guard]) -> str:
     """The rule file; the order of the guards does not matter. Empty for none."""
-    lines = [guard.rule for guard in sorted(guards)]
+    inner = sorted(guards)
+    lines = [*(guard.claim for guard in inner), *(guard.rule for guard in inner)]
     return "".join((_HEAD, *(f"{line}\n" for line in lines))) if lines else ""
 
 

@@ -11,6 +11,7 @@ somebody else has made since; the hook was there then.
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +24,10 @@ from .images import Build, Image, Store, build
 
 EARLY = "pci_driver.early"
 _MIB = 1 << 20
+# Address, vendor, device and driver in the line of a device.
+_OWN_RULE = re.compile(
+    r'KERNEL=="([^"]*)".*ATTR{vendor}=="0x([^"]*)".*ATTR{device}=="0x([^"]*)".*ATTR{driver_override}="([^"]*)"'
+)
 
 
 @dataclass(frozen=True)
@@ -97,9 +102,13 @@ def _why(path: str, wanted: Mapping[str, str]) -> str:
 
 
 def _shown(path: str, text: str) -> list[str]:
-    """The lines of a file that say something about this host."""
+    """What a file says about this host, in short."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    return [line for line in lines if line.startswith("manual_add_modules")] if path == files.HOOK else lines
+    if path == files.RULES:
+        found = [_OWN_RULE.search(line) for line in lines]
+        return [" ".join(match.groups()) for match in found if match] or lines
+    beginning = {files.HOOK: "manual_add_modules", files.BLACKLIST: "blacklist"}.get(path, "")
+    return [line for line in lines if line.startswith(beginning)]
 
 
 def _holds(image: Image, fingerprint: str, store: Store, owned: Mapping[str, Any], *, right: bool) -> bool:

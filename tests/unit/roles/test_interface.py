@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.vela.gpudirect.plugins.module_utils import hugepages, kernel_args, reboot, site, sriov
+from ansible_collections.vela.gpudirect.plugins.module_utils import hugepages, kernel_args, pci_driver, reboot, site, sriov
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.schema import Schema
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLES: dict[str, tuple[str, tuple[Schema, ...]]] = {
     "kernel": ("IOMMU, kernel arguments and huge pages of a host.", (kernel_args.SCHEMA, hugepages.SCHEMA)),
     "sriov": ("VFs of SR-IOV ports and their attributes.", (sriov.SCHEMA,)),
+    "pci_driver": ("Drivers of PCI devices, now and at every boot.", (pci_driver.SCHEMA,)),
     "reboot": ("One coalesced reboot for everything that waits for it, with consent.", (reboot.SCHEMA,)),
     "preflight": ("Why a host could not be looked at, in plain sentences.", ()),
 }
