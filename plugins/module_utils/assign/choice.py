@@ -106,7 +106,7 @@ def choose(
             )
             continue
         try:
-            found = chosen(f"{entry.path}.select", entry.selector, tree, entry.expect, only=_takable)
+            found = chosen(f"{entry.path}.select", entry.selector, tree, entry.expect)
         except GpudirectError as error:
             problems.extend(error.problems)
             kinds.add(type(error))
@@ -123,10 +123,6 @@ def choose(
     if problems:
         raise (UnreadableState if kinds == {UnreadableState} else HostRefused)(problems)
     return Choice(tuple(devices[address] for address in sorted(devices)), tuple(deferred), frozenset(remade))
-
-
-def _takable(function: Function) -> str:
-    return "it is a bridge, which carries others" if function.is_bridge else ""
 
 
 def _coming(entry: Entry, ports: Sequence[Port], tree: Tree) -> dict[str, str]:
@@ -147,6 +143,9 @@ def _judged(
     entry: Entry, function: Function, replaced: Sequence[str], tree: Tree, owned: Mapping[str, Any]
 ) -> tuple[list[Problem], bool]:
     """Whether it is the device that it is taken for. Second value: it is another one, on purpose."""
+    if function.is_bridge:
+        fact = f"selects {function.address}, a bridge, which carries others"
+        return [Problem(f"{entry.path}.select", fact, "Select what is below it.")], False
     records = recorded(owned)
     meant = {str(function.address), str(function.physfn)} & set(replaced)
     record = records.get(str(function.address))

@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.vela.gpudirect.plugins.module_utils import hugepages, kernel_args, pci_driver, reboot, site, sriov
+from ansible_collections.vela.gpudirect.plugins.module_utils import (
+    hugepages,
+    kernel_args,
+    pci_driver,
+    reboot,
+    site,
+    sriov,
+)
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.schema import Schema
 
 ROOT = Path(__file__).resolve().parents[3]
