@@ -75,18 +75,21 @@ def test_an_equal_card_with_another_serial_number_is_refused(tmp_path: Path) -> 
 
 def test_a_device_that_was_renumbered_is_refused(tmp_path: Path) -> None:
     """The BIOS keeps more buses free in front of it, as for a card with a bridge."""
-    host = built(tmp_path / "root")
+    machine = Machine()
+    ports = machine.switch(machine.port(machine.root(0x20), "00.0"), 2)
+    machine.testdev(ports[1])
+    host = built(tmp_path / "root", machine)
     run(TESTDEVS, host)
-    other(host)["0000:22:00.0"].spare_buses = 2
+    other(host)[ports[0].address].spare_buses = 2
     other(host)._number()
     host.boot()
-    assert host.drivers()["0000:27:00.0"] == ""
-    assert "0000:27:00.0 is the device that was recorded at 0000:25:00.0" in refused(TESTDEVS, host)
-    meant = {**TESTDEVS, "gpudirect_replaced": ["0000:27:00.0"]}
+    assert host.drivers() == {"0000:26:00.0": ""}
+    assert "0000:26:00.0 is the device that was recorded at 0000:24:00.0" in refused(TESTDEVS, host)
+    meant = {**TESTDEVS, "gpudirect_replaced": ["0000:26:00.0"]}
     assert run(meant, host).verified
-    assert host.drivers()["0000:27:00.0"] == "vfio-pci"
+    assert host.drivers() == {"0000:26:00.0": "vfio-pci"}
     assert look(TESTDEVS, host).plan.empty
-    assert "0000:25:00.0" not in host.text("/etc/udev/rules.d/10-gpudirect.rules")
+    assert "0000:24:00.0" not in host.text("/etc/udev/rules.d/10-gpudirect.rules")
     run({}, host)
     assert not host.owned()
 

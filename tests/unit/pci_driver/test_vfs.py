@@ -129,7 +129,7 @@ def test_a_vf_that_the_host_uses_itself_disrupts_its_link(host: FakeDrivers) -> 
 
 def test_vfs_that_are_wanted_and_made_away_with_are_an_error(host: FakeDrivers) -> None:
     make(intent(2), host)
-    with pytest.raises(HostRefused, match="sriov_ports asks for none there"):
+    with pytest.raises(HostRefused, match=r"sriov_ports\[0\] asks for none there"):
         look({**intent(0)}, host)
 
 
