@@ -176,6 +176,11 @@ def _node_counts(path: str, nodes: Mapping[Any, Any]) -> tuple[tuple[int, int], 
     return tuple(sorted(counts.items()))
 
 
+def lost_at_boot(desired: Desired) -> bool:
+    """A boot reserves what its arguments say, which older kernels spread evenly: counts by node are asked for live."""
+    return bool(desired.pages)
+
+
 # read ------------------------------------------------------------------------------------
 
 
