@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.plugins.action import ActionBase
+from ansible_collections.vela.gpudirect.plugins.module_utils import host_boot
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import GpudirectError
 from ansible_collections.vela.gpudirect.plugins.plugin_utils import inventory
 
@@ -16,10 +17,9 @@ _NAME = "vela.gpudirect.host_boot"
 
 
 class ActionModule(ActionBase):
-    """Runs the module, and a second time with the engine when the module finds that it needs it."""
+    """Runs the module, with the engine where that is needed: as the round's look tells, else as the module does."""
 
     _requires_connection = True
-    TRANSFERS_FILES = True
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Check on the controller, install on the host."""
@@ -29,21 +29,25 @@ class ActionModule(ActionBase):
             intent = inventory.document(self._templar, variables)
         except GpudirectError as error:
             return inventory.refusal(error)
-        given = {name: value for name, value in self._task.args.items() if name not in ("intent", "archive")}
-        result = self._module({**given, "intent": intent}, variables)
-        if not result.pop("engine_wanted", False):
-            return result
-        try:
-            return self._module({**given, "intent": intent, "archive": self._handed_over()}, variables)
-        finally:
-            self._remove_tmp_path(self._connection._shell.tmpdir)
+        given = {**self._task.args, "intent": intent, "archive": None}
+        if self._foreseen(variables):
+            given["archive"] = self._handed_over()
+        result = self._module(given, variables)
+        if result.pop("engine_wanted", False):
+            result = self._module({**given, "archive": self._handed_over()}, variables)
+        return result
 
     def _module(self, arguments: Mapping[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         return dict(self._execute_module(module_name=_NAME, module_args=dict(arguments), task_vars=variables))
 
+    def _foreseen(self, variables: Mapping[str, Any]) -> bool:
+        """Whether the round's look at the host has told that it needs the engine, which saves asking it again."""
+        look = variables.get("gpudirect_plan") or {}
+        return not self._task.check_mode and host_boot.needs_engine(look.get("plan") or [])
+
     def _handed_over(self) -> str:
-        """A copy of the engine in the task's own folder on the host."""
-        folder = self._make_tmp_path()
+        """A copy of the engine in the task's own folder on the host, which goes when the task has ended."""
+        folder = self._connection._shell.tmpdir or self._make_tmp_path()
         path = str(self._connection._shell.join_path(folder, "engine"))
         self._transfer_data(path, inventory.ENGINE.content)
         self._fixup_perms2((folder, path))

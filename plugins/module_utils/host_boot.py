@@ -263,7 +263,7 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     changes = [
         *_files(desired, current, texts),
         *_started(current, texts),
-        *_former_metrics(former, metrics),
+        *_former_metrics(former, metrics, unit_path(units.WATCH) in texts),
     ]
     if record is None and not changes:
         changes = [Change("host_boot.record", None, True, "what is installed is on record", step=())]
@@ -342,10 +342,12 @@ def _files(desired: Desired, current: Current, texts: Mapping[str, str]) -> Iter
 
 def _started(current: Current, texts: Mapping[str, str]) -> Iterator[Change]:
     """Have systemd read the units, start them at boot, and the watch now."""
+    held = current.units or {}
     written = any(current.texts[unit_path(name)] != texts.get(unit_path(name)) for name in units.UNITS)
-    stale = [name for name, unit in (current.units or {}).items() if unit.stale]
-    if written or stale:
-        step = RunPrograms((("systemctl", "daemon-reload"),))
+    failed = [name for name, unit in held.items() if unit.active == "failed" and unit_path(name) not in texts]
+    if written or failed or any(unit.stale for unit in held.values()):
+        reset = [("systemctl", "reset-failed", *failed)] if failed else []
+        step = RunPrograms((("systemctl", "daemon-reload"), *reset))
         yield Change("host_boot.loaded", False, True, "systemd reads the changed units", step=step)
     wanted = [name for name in units.WANTED_BY if unit_path(name) in texts]
     missing = [name for name in wanted if name not in current.enabled]
@@ -353,15 +355,16 @@ def _started(current: Current, texts: Mapping[str, str]) -> Iterator[Change]:
         step = RunPrograms((("systemctl", "enable", *missing),))
         before = sorted(current.enabled & set(wanted))
         yield Change("host_boot.enabled", before, sorted(wanted), "the next boot starts them", step=step)
-    if units.TIMER in wanted and current.units and not current.units[units.TIMER].waits:
+    if units.TIMER in wanted and held and not held[units.TIMER].waits:
         step = RunPrograms((("systemctl", "restart", units.TIMER),))
         yield Change(f"host_boot.running[{units.TIMER}]", False, True, "the watch begins", step=step)
 
 
-def _former_metrics(former: Sequence[str], metrics: str) -> Iterator[Change]:
-    """A watch that is under way could write its file once more, so it is stopped first."""
+def _former_metrics(former: Sequence[str], metrics: str, watched: bool) -> Iterator[Change]:
+    """A watch that is under way could write its file once more, so it is stopped first, if it was not before."""
+    stop = (("systemctl", "stop", units.WATCH),) if watched else ()
     for index, path in enumerate(former):
-        step = (RunPrograms((("systemctl", "stop", units.WATCH),)), RemoveFile(path, False))
+        step = (RunPrograms(stop), RemoveFile(path, False))
         confirm = {RECORD: {"metrics": _paths(*former[index + 1 :], metrics)}}
         yield Change(f"host_boot.metrics[{path}]", True, None, "no metrics go there", step=step, confirm=confirm)
 
@@ -376,7 +379,7 @@ def _disabled(current: Current, names: Sequence[str], why: str) -> Iterator[Chan
     enabled = [name for name in before if name in current.enabled]
     if enabled:
         programs.append(("systemctl", "disable", *enabled))
-    yield Change("host_boot.enabled", before, [], why, step=RunPrograms(tuple(programs)))
+    yield Change("host_boot.units", before, [], why, step=RunPrograms(tuple(programs)))
 
 
 def _removal(current: Current, record: Mapping[str, Any]) -> Iterator[Change]:

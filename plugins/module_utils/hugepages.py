@@ -177,7 +177,7 @@ def _node_counts(path: str, nodes: Mapping[Any, Any]) -> tuple[tuple[int, int], 
 
 
 def lost_at_boot(desired: Desired) -> bool:
-    """A boot reserves what its arguments say, which older kernels spread evenly: counts by node are asked for live."""
+    """A boot may find less room than the intent asks for; what it gave is known, and asked for again, only after it."""
     return bool(desired.pages)
 
 
