@@ -100,6 +100,11 @@ def parse(params: Mapping[str, Any]) -> Desired:
     )
 
 
+def lost_at_boot(desired: Desired) -> bool:
+    """The drivers of VFs are; of other devices the boot is asked whether its rules have worked."""
+    return bool(desired.entries)
+
+
 # read ------------------------------------------------------------------------------------
 
 

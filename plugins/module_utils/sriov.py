@@ -80,6 +80,11 @@ def parse(params: Mapping[str, Any]) -> Desired:
     return Desired(entries, frozenset(values[REPLACED_FIELD.name]))
 
 
+def lost_at_boot(desired: Desired) -> bool:
+    """All of it is, the VFs and what was set on them and on their ports."""
+    return bool(desired.entries)
+
+
 # read ------------------------------------------------------------------------------------
 
 
