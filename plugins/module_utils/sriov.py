@@ -16,9 +16,9 @@ from typing import Any, Union
 
 from .core.change import ABSENT, Change, Deferred, Plan, Text, Unreadable
 from .core.errors import GpudirectError, HostRefused, IntentError, Problem, UnreadableState
-from .core.host import Connection, Host
+from .core.host import Host
 from .core.owned import Owned
-from .core.schema import Field, Schema
+from .core.schema import Schema
 from .pci import sysfs
 from .pci.address import Address
 from .pci.identity import differences, identity
@@ -29,27 +29,18 @@ from .vf.changes import PortChanges, forgetting
 from .vf.checks import problems_of, shared_identifiers
 from .vf.drivers import NO_ESWITCH
 from .vf.goal import Intent, Record, by_address, path_of, sorted_out
-from .vf.intent import PORT_FIELDS, STABLE, Entry, entries_of
-from .vf.links import SHOW, Links, carriers, holder, parse_eswitch, parse_links, parse_routes, uses
+from .vf.intent import PORTS_FIELD, STABLE, Entry, entries_of
+from .vf.links import SHOW, Links, parse_eswitch, parse_links, uses
 from .vf.mac import stable_mac
 from .vf.port import Port, held_vfs, netdev_of, used_vfs
+from .vf.reach import protected as protected_devices
 from .vf.steps import DEVICES, NETDEVS, carry_out
 
 SCHEMA = Schema(
     "sriov",
     "sriov_",
     (
-        Field(
-            "sriov_ports",
-            "list",
-            (
-                "SR-IOV ports and their VFs, one entry for all ports that are to be alike.",
-                "Ports that no entry selects are not managed; what was changed on them before goes back.",
-            ),
-            default=[],
-            elements="dict",
-            fields=PORT_FIELDS,
-        ),
+        PORTS_FIELD,
         REPLACED_FIELD,
     ),
 )
@@ -91,6 +82,11 @@ def parse(params: Mapping[str, Any]) -> Desired:
     return Desired(entries, frozenset(values[REPLACED_FIELD.name]))
 
 
+def lost_at_boot(desired: Desired) -> bool:
+    """All of it is, the VFs and what was set on them and on their ports."""
+    return bool(desired.entries)
+
+
 # read ------------------------------------------------------------------------------------
 
 
@@ -103,7 +99,7 @@ def read(host: Host, desired: Desired) -> Current:
     if host.captured:
         return Current(tree, live=False)
     links = parse_links(SHOW, host.look([*SHOW]).out)
-    protected = _protected(host, links)
+    protected = protected_devices(host, links)
     wanted = {one.address for entry in desired.entries for one in matches(entry.selector, tree)}
     switched = {one.address for entry in desired.entries if entry.eswitch for one in matches(entry.selector, tree)} | {
         address for address, records in recorded.items() if "eswitch" in records
@@ -153,37 +149,6 @@ def _with_guests(host: Host, tree: Tree, ports: Mapping[Address, Port]) -> dict[
     names = {vf.address: host.names(f"{DEVICES}/{vf.address}/vfio-dev") for vf in on_vfio}
     devices = {address: one for address, one in names.items() if isinstance(one, tuple)}
     return {address: replace(port, guests=held_vfs(vfs[address], held, devices)) for address, port in ports.items()}
-
-
-def _protected(host: Host, links: Links) -> dict[str, str]:
-    """The devices that carry a default route or the connection to this host, with why, whatever lies between."""
-    protected: dict[str, str] = {}
-
-    def protect(device: str, why: str) -> None:
-        for name in carriers(links, device):
-            via = "" if name == device else f" (through {device})"
-            protected.setdefault(name, f"{why}{via}")
-
-    for family in ("-4", "-6") if host.exists("/proc/net/if_inet6") else ("-4",):
-        command = ["ip", "-json", family, "route", "show", "default"]
-        for device in parse_routes(command, host.look(command).out):
-            protect(device, "it carries the default route")
-    connection = host.connection()
-    if connection is not None:
-        for device in _of_connection(host, links, connection):
-            protect(device, f"the connection from {connection.client} comes through it")
-    return protected
-
-
-def _of_connection(host: Host, links: Links, connection: Connection) -> Iterator[str]:
-    """The device that has this end's address, and the one through which the way back goes."""
-    own = holder(links, connection.local.partition("%")[0])
-    if own is not None:
-        yield own
-    command = ["ip", "-json", "route", "get", connection.client.partition("%")[0]]
-    done = host.look(command, expect=tuple(range(256)))
-    if not done.status:
-        yield from parse_routes(command, done.out)
 
 
 def _why_protected(tree: Tree, function: Function, protected: Mapping[str, str]) -> str:

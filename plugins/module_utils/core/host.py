@@ -13,6 +13,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 import struct
 import subprocess
 import tempfile
@@ -20,13 +21,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from .answers import Connection, Done, Space, Status
 from .change import ABSENT, Absent, Bytes, Text, Unreadable
-from .errors import CommandFailed, HostRefused, Problem
+from .errors import CommandFailed, HostBusy, HostRefused, Problem
+
+__all__ = ["BOOT_ID", "LOCK", "STATE", "Connection", "Done", "Host", "Space", "Status"]
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 STATE = "/var/lib/gpudirect"
 # In memory: a lock does not outlive a boot and leaves nothing on the disk.
 LOCK = "/run/gpudirect.lock"
+# The drift watch holds the lock for the second that it looks; a run that changes the host waits for that.
+PATIENCE_S = 10.0
 _POLL_S = (0.01, 0.5)  # how long a wait sleeps between two looks: at first, and at most
 # How often one path may lead on through links, as in the kernel (MAXSYMLINKS).
 _MAX_LINKS = 40
@@ -35,33 +41,6 @@ _NOT_THERE = (errno.ENODEV, errno.ENXIO, errno.EOPNOTSUPP)
 _FS_IOC_GETFLAGS = 0x80086601
 _FS_IMMUTABLE_FL = 0x10
 _ENVIRONMENT = {"LC_ALL": "C.UTF-8", "LANG": "C.UTF-8", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
-
-
-@dataclass(frozen=True)
-class Done:
-    """How a program ended."""
-
-    argv: tuple[str, ...]
-    status: int
-    out: str
-    err: str
-
-
-@dataclass(frozen=True)
-class Connection:
-    """The ssh connection that a process hangs on: address of the client, and of this host as the client sees it."""
-
-    client: str
-    local: str
-
-
-@dataclass(frozen=True)
-class Space:
-    """Free room of the file system that holds a path."""
-
-    free_bytes: int
-    free_inodes: int
-    read_only: bool
 
 
 @dataclass
@@ -147,6 +126,16 @@ class Host:
             return os.path.exists(self.at(path))
         except OSError:
             return False
+
+    def status(self, path: str) -> Status | Absent | Unreadable:
+        """Size, time and mode of what a path leads to."""
+        try:
+            info = os.stat(self.at(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return ABSENT
+        except OSError as error:
+            return Unreadable(f"{path}: {error.strerror}")
+        return Status(info.st_size, info.st_mtime_ns, stat.S_IMODE(info.st_mode))
 
     def program(self, name: str) -> str | Absent:
         """Where a program of the host lies; searched in the system folders only."""
@@ -263,8 +252,8 @@ class Host:
     # One run at a time -------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Keep other runs of the engine from changing this host meanwhile; refuses when one is at it."""
+    def exclusive(self, patience_s: float = PATIENCE_S) -> Iterator[None]:
+        """Keep other runs of the engine from changing this host meanwhile; refuses when one stays at it."""
         if self.captured:
             yield
             return
@@ -275,7 +264,9 @@ class Host:
                 [Problem(LOCK, f"cannot be opened: {error.strerror}", "Run as root on the host.")]
             ) from error
         try:
-            _lock(handle)
+            if not self.wait_until(lambda: _locked(handle), patience_s):
+                advice = "Wait until it has ended and run again."
+                raise HostBusy([Problem(LOCK, "another run of vela.gpudirect is changing this host", advice)])
             yield
         finally:
             os.close(handle)
@@ -286,6 +277,9 @@ class Host:
         """Replace a file atomically and durably; keeps mode and owner of a file that is there."""
         self._only_live(path)
         target = os.path.realpath(self.at(path))
+        if os.path.exists(target) and not os.path.isfile(target):
+            advice = "Remove it, or what masks it."
+            raise HostRefused([Problem(path, "is no file that could be replaced", advice, found=target)])
         self._make_folders(os.path.dirname(target))
         _sweep(target)
         handle, temporary = tempfile.mkstemp(prefix=_temporary(target), dir=os.path.dirname(target))
@@ -437,12 +431,12 @@ def _variable(environment: str, name: str) -> list[str]:
     return []
 
 
-def _lock(handle: int) -> None:
+def _locked(handle: int) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        advice = "Wait until it has ended and run again."
-        raise HostRefused([Problem(LOCK, "another run of vela.gpudirect is changing this host", advice)]) from error
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _temporary(target: str) -> str:

@@ -182,6 +182,20 @@ PORT_FIELDS = (
 )
 
 
+# Also an option of what has to know which VFs are still to come.
+PORTS_FIELD = Field(
+    "sriov_ports",
+    "list",
+    (
+        "SR-IOV ports and their VFs, one entry for all ports that are to be alike.",
+        "Ports that no entry selects are not managed; what was changed on them before goes back.",
+    ),
+    default=[],
+    elements="dict",
+    fields=PORT_FIELDS,
+)
+
+
 @dataclass(frozen=True)
 class Entry:
     """One entry of ``sriov_ports``. ``attributes`` are those of each VF; ``mac`` may still be ``stable``."""

@@ -8,13 +8,23 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.vela.gpudirect.plugins.module_utils import hugepages, kernel_args, reboot, site, sriov
+from ansible_collections.vela.gpudirect.plugins.module_utils import (
+    host_boot,
+    hugepages,
+    kernel_args,
+    pci_driver,
+    reboot,
+    site,
+    sriov,
+)
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.schema import Schema
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLES: dict[str, tuple[str, tuple[Schema, ...]]] = {
     "kernel": ("IOMMU, kernel arguments and huge pages of a host.", (kernel_args.SCHEMA, hugepages.SCHEMA)),
     "sriov": ("VFs of SR-IOV ports and their attributes.", (sriov.SCHEMA,)),
+    "pci_driver": ("Drivers of PCI devices, now and at every boot.", (pci_driver.SCHEMA,)),
+    "host_boot": ("What a boot loses comes back at every boot, and drift is told.", (host_boot.SCHEMA,)),
     "reboot": ("One coalesced reboot for everything that waits for it, with consent.", (reboot.SCHEMA,)),
     "preflight": ("Why a host could not be looked at, in plain sentences.", ()),
 }
@@ -67,12 +77,12 @@ def test_every_role_of_the_tree_is_in_the_table() -> None:
     assert sorted(ROLES) == sorted(path.name for path in (ROOT / "roles").iterdir())
 
 
-@pytest.mark.parametrize("resource", site.RESOURCES)
-def test_a_role_passes_every_option_of_its_modules_under_its_own_name(resource: Any) -> None:
-    role = next(name for name, (_sentence, schemas) in ROLES.items() if resource.SCHEMA in schemas)
-    tasks = yaml.safe_load((ROOT / f"roles/{role}/tasks/main.yml").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("resource", site.RESOURCES, ids=lambda resource: resource.SCHEMA.name)
+def test_a_role_passes_every_option_of_a_resource_under_its_own_name(resource: Any) -> None:
+    files = sorted(ROOT.glob("roles/*/tasks/main.yml"))
+    tasks = [task for file in files for task in yaml.safe_load(file.read_text(encoding="utf-8"))]
     name = f"vela.gpudirect.{resource.SCHEMA.name}"
-    passed = next(task[name] for task in tasks if name in task)
+    (passed,) = [task[name] for task in tasks if name in task]
     assert set(passed) == {*resource.SCHEMA.variables(), "gpudirect_allow"}
     for option, value in passed.items():
         of_the_site = option in site.SCHEMA.variables()
