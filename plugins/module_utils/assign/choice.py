@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..core.change import Absent, Deferred
-from ..core.errors import GpudirectError, HostRefused, Problem, UnreadableState
+from ..core.errors import GpudirectError, Problem, UnreadableState
 from ..pci.address import Address
 from ..pci.identity import differences, identity
 from ..pci.select import chosen, matches
@@ -43,11 +43,15 @@ class Device:
 
 @dataclass(frozen=True)
 class Choice:
-    """The devices by address, what waits for VFs, and the PFs whose VFs are about to be made anew."""
+    """The devices by address, what waits for VFs, the PFs whose VFs are about to be made anew, and what cannot be meant.
+
+    Devices that something speaks against are left out.
+    """
 
     devices: tuple[Device, ...] = ()
     deferred: tuple[Deferred, ...] = ()
     remade: frozenset[str] = frozenset()
+    problems: tuple[Problem, ...] = ()
 
     def of(self, address: Address) -> Device | None:
         """The device at an address, if an entry selects it."""
@@ -91,22 +95,22 @@ def candidates(entries: Sequence[Entry], tree: Tree) -> dict[Address, str]:
 def choose(
     entries: Sequence[Entry], ports: Sequence[Port], replaced: Sequence[str], tree: Tree, owned: Mapping[str, Any]
 ) -> Choice:
-    """The devices of every entry; all that speaks against any of them in one error."""
+    """The devices of every entry, and all that speaks against any of them."""
     problems: list[Problem] = []
     kinds: set[type[GpudirectError]] = set()
     devices: dict[Address, Device] = {}
     deferred: list[Deferred] = []
     remade: set[str] = set()
     for entry in entries:
-        coming = _coming(entry, ports, tree)
-        if coming:
+        coming, going = _coming(entry, ports, tree)
+        problems.extend(going)
+        if coming or going:
             remade |= coming.keys()
-            deferred.append(
-                Deferred("pci_driver", "sriov", f"{entry.path} ({entry.name}): {'; '.join(coming.values())}")
-            )
+            why = f"{entry.path} ({entry.name}): {'; '.join(coming.values())}"
+            deferred.append(Deferred("pci_driver", "sriov", why))
             continue
         try:
-            found = chosen(f"{entry.path}.select", entry.selector, tree, entry.expect, only=_takable)
+            found = chosen(f"{entry.path}.select", entry.selector, tree, entry.expect)
         except GpudirectError as error:
             problems.extend(error.problems)
             kinds.add(type(error))
@@ -119,34 +123,40 @@ def choose(
                 continue
             wrong, anew = _judged(entry, function, replaced, tree, owned)
             problems.extend(wrong)
-            devices[function.address] = Device(entry, function, anew)
-    if problems:
-        raise (UnreadableState if kinds == {UnreadableState} else HostRefused)(problems)
-    return Choice(tuple(devices[address] for address in sorted(devices)), tuple(deferred), frozenset(remade))
+            if not wrong:
+                devices[function.address] = Device(entry, function, anew)
+    if kinds == {UnreadableState}:
+        raise UnreadableState(problems)
+    chosen_ones = tuple(devices[address] for address in sorted(devices))
+    return Choice(chosen_ones, tuple(deferred), frozenset(remade), tuple(problems))
 
 
-def _takable(function: Function) -> str:
-    return "it is a bridge, which carries others" if function.is_bridge else ""
-
-
-def _coming(entry: Entry, ports: Sequence[Port], tree: Tree) -> dict[str, str]:
-    """The PFs of an entry whose VFs are made or remade earlier in the run, with why, by address."""
+def _coming(entry: Entry, ports: Sequence[Port], tree: Tree) -> tuple[dict[str, str], list[Problem]]:
+    """The PFs of an entry whose VFs are made or made anew earlier in the run, with why; and what contradicts that."""
     if entry.selector.vfs_of is None:
-        return {}
-    wanted = {one.address: port.vfs for port in ports for one in matches(port.selector, tree) if one.is_pf}
-    coming = {}
+        return {}, []
+    wanted = {one.address: port for port in ports for one in matches(port.selector, tree) if one.is_pf}
+    coming: dict[str, str] = {}
+    problems: list[Problem] = []
     for pf in matches(entry.selector.vfs_of, tree):
-        there = pf.sriov.enabled if isinstance(pf.sriov, Sriov) else 0
-        count = wanted.get(pf.address, there)
-        if pf.is_pf and count not in (0, there):
-            coming[str(pf.address)] = f"{pf.address} has {there} VFs and gets {count}"
-    return coming
+        port, there = wanted.get(pf.address), pf.sriov.enabled if isinstance(pf.sriov, Sriov) else 0
+        if port is None or port.vfs == there:
+            continue
+        if port.vfs:
+            coming[str(pf.address)] = f"{pf.address} has {there} VFs and gets {port.vfs}"
+        else:
+            fact = f"selects VFs of {pf.address}, and {port.path} asks for none there"
+            problems.append(Problem(f"{entry.path}.select.vfs_of", fact, "Correct one of the two.", f"{there} VFs now"))
+    return coming, problems
 
 
 def _judged(
     entry: Entry, function: Function, replaced: Sequence[str], tree: Tree, owned: Mapping[str, Any]
 ) -> tuple[list[Problem], bool]:
     """Whether it is the device that it is taken for. Second value: it is another one, on purpose."""
+    if function.is_bridge:
+        fact = f"selects {function.address}, a bridge, which carries others"
+        return [Problem(f"{entry.path}.select", fact, "Select what is below it.")], False
     records = recorded(owned)
     meant = {str(function.address), str(function.physfn)} & set(replaced)
     record = records.get(str(function.address))
