@@ -174,7 +174,7 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     if unreadable:
         raise UnreadableState(unreadable)
     intents = {address: _intent(entry, current.ports[address]) for address, entry in selected.items()}
-    shared = shared_identifiers(intents, _other_macs(current, intents))
+    shared = [*shared_identifiers(intents, _other_macs(current, intents))]
     if shared:
         raise HostRefused([*problems, *shared])
     changes: list[Change] = []
@@ -256,6 +256,7 @@ def _selected(desired: Desired, tree: Tree) -> tuple[dict[Address, Entry], list[
     """The ports by address with the entry that selects each, and what speaks against other selections."""
     problems: list[Problem] = []
     selected: dict[Address, Entry] = {}
+    contested: set[Address] = set()
     for entry in desired.entries:
         try:
             found = chosen(f"{entry.path}.select", entry.selector, tree, only=_no_pf)
@@ -265,9 +266,10 @@ def _selected(desired: Desired, tree: Tree) -> tuple[dict[Address, Entry], list[
         for function in found:
             other = selected.setdefault(function.address, entry)
             if other is not entry:
+                contested.add(function.address)
                 fact = f"{function.address} is selected by {other.path} too"
                 problems.append(Problem(f"{entry.path}.select", fact, "Narrow one of them: a port is wanted one way."))
-    return selected, problems
+    return {address: entry for address, entry in selected.items() if address not in contested}, problems
 
 
 def _no_pf(function: Function) -> str:
