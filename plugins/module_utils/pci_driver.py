@@ -174,7 +174,7 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     if desired.empty and not owned:
         return Plan()
     choice = choose(desired.entries, desired.ports, desired.replaced, current.tree, owned)
-    shared = binding.group_problems(choice, current.tree)
+    shared = binding.group_problems(choice, current.tree, owned)
     if not current.live:
         why = "what the devices are used for, and what the next boot has, is told by the running host only"
         return Plan(

@@ -161,7 +161,7 @@ def plan_release(choice: Choice, tree: Tree, uses: Uses, owned: Mapping[str, Any
         )
 
 
-def group_problems(choice: Choice, tree: Tree) -> dict[str, Problem]:
+def group_problems(choice: Choice, tree: Tree, owned: Mapping[str, Any]) -> dict[str, Problem]:
     """IOMMU groups that a guest could not have whole: with a device that somebody else's driver has. By device.
 
     Bridges carry the group and are not counted.
@@ -174,7 +174,7 @@ def group_problems(choice: Choice, tree: Tree) -> dict[str, Problem]:
         foreign = [
             described(one)
             for one in tree.group(number)
-            if not one.is_bridge and one.address != device.function.address and not _harmless(one, choice)
+            if not one.is_bridge and one.address != device.function.address and not _harmless(one, choice, owned)
         ]
         if foreign:
             fact = (
@@ -185,11 +185,14 @@ def group_problems(choice: Choice, tree: Tree) -> dict[str, Problem]:
     return problems
 
 
-def _harmless(function: Function, choice: Choice) -> bool:
-    selected = choice.of(function.address)
-    if selected is not None:
-        return is_vfio(selected.driver) or selected.driver in _BYSTANDERS
+def _harmless(function: Function, choice: Choice, owned: Mapping[str, Any]) -> bool:
+    """Whether the driver that a function will have leaves its group to a guest. One that goes back gets its old one."""
+    selected, record = choice.of(function.address), recorded(owned).get(str(function.address))
     driver = word(function, "driver")
+    if selected is not None:
+        driver = selected.driver
+    elif record is not None:
+        driver = (record["before"] or {}).get("driver") or ""
     return not driver or is_vfio(driver) or driver in _BYSTANDERS
 
 
