@@ -161,12 +161,12 @@ def plan_release(choice: Choice, tree: Tree, uses: Uses, owned: Mapping[str, Any
         )
 
 
-def group_problems(choice: Choice, tree: Tree) -> list[Problem]:
-    """IOMMU groups that a guest could not have whole: with a device that somebody else's driver has.
+def group_problems(choice: Choice, tree: Tree, owned: Mapping[str, Any]) -> dict[str, Problem]:
+    """IOMMU groups that a guest could not have whole: with a device that somebody else's driver has. By device.
 
     Bridges carry the group and are not counted.
     """
-    problems = []
+    problems = {}
     for device in choice.devices:
         number = device.function.iommu_group
         if not is_vfio(device.driver) or not isinstance(number, int):
@@ -174,22 +174,25 @@ def group_problems(choice: Choice, tree: Tree) -> list[Problem]:
         foreign = [
             described(one)
             for one in tree.group(number)
-            if not one.is_bridge and one.address != device.function.address and not _harmless(one, choice)
+            if not one.is_bridge and one.address != device.function.address and not _harmless(one, choice, owned)
         ]
         if foreign:
             fact = (
                 f"{device.address} shares IOMMU group {number} with a device that is not selected: {'; '.join(foreign)}"
             )
             advice = "Select that one too, free it from its driver, or give the port above it ACS."
-            problems.append(Problem(f"{device.entry.path}.select", fact, advice))
+            problems[device.address] = Problem(f"{device.entry.path}.select", fact, advice)
     return problems
 
 
-def _harmless(function: Function, choice: Choice) -> bool:
-    selected = choice.of(function.address)
-    if selected is not None:
-        return is_vfio(selected.driver) or selected.driver in _BYSTANDERS
+def _harmless(function: Function, choice: Choice, owned: Mapping[str, Any]) -> bool:
+    """Whether the driver that a function will have leaves its group to a guest. One that goes back gets its old one."""
+    selected, record = choice.of(function.address), recorded(owned).get(str(function.address))
     driver = word(function, "driver")
+    if selected is not None:
+        driver = selected.driver
+    elif record is not None:
+        driver = (record["before"] or {}).get("driver") or ""
     return not driver or is_vfio(driver) or driver in _BYSTANDERS
 
 
