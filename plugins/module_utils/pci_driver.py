@@ -281,12 +281,13 @@ def _without_group(coming: bool, entry: Entry, address: str) -> Deferred | Probl
 
 
 def _unknown_drivers(desired: Desired, current: Current) -> dict[str, Problem]:
-    """Entries whose driver the running kernel does not have."""
+    """Entries whose driver the running kernel does not have; a driver is spelled as it spells itself, unlike a module."""
     here = current.modules.here
     known = {*current.drivers, *(name for name in ("vfio-pci", "pci-stub") if here(files.module_of(name)))}
     problems = {}
     for entry in desired.entries:
-        if entry.driver not in current.drivers and not here(files.module_of(entry.driver)):
+        spelled = [name for name in known if files.module_of(name) == files.module_of(entry.driver)]
+        if entry.driver not in known and (spelled or not here(files.module_of(entry.driver))):
             found = unknown(f"{entry.path}.driver", entry.driver, known)
             fact = f"{entry.driver} is no driver of the running kernel {current.modules.running}"
             problems[entry.path] = replace(found, fact=fact)

@@ -240,9 +240,13 @@ def _release(step: Release, host: Host) -> None:
 
 
 def load(driver: str, host: Host) -> None:
-    """Have a driver registered."""
+    """Have a driver registered, before anything is done to a device for it."""
+    if host.exists(f"{DRIVERS}/{driver}"):
+        return
+    host.run(["modprobe", module_of(driver)])
     if not host.exists(f"{DRIVERS}/{driver}"):
-        host.run(["modprobe", module_of(driver)])
+        fact = f"the module {module_of(driver)} has no PCI driver of this name"
+        raise GpudirectError([Problem(f"{DRIVERS}/{driver}", fact, "See what it is called in /sys/bus/pci/drivers.")])
 
 
 def bound(address: str, host: Host) -> str:
