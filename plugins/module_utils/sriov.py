@@ -130,12 +130,13 @@ def _eswitch(host: Host, port: Port) -> Text:
     """The eswitch mode; ABSENT where the device has no eswitch that could be switched."""
     if port.driver in NO_ESWITCH or not port.driver:
         return ABSENT
-    command = ["devlink", "-json", "dev", "eswitch", "show", f"pci/{port.address}"]
+    command = ["devlink", "-j", "dev", "eswitch", "show", f"pci/{port.address}"]
     done = host.look(command, expect=tuple(range(256)))
     if not done.status:
         return parse_eswitch(command, done.out) or ABSENT
     said = " ".join(done.err.split())
-    none = ("No such device", "Operation not supported")  # no devlink instance; one without an eswitch
+    # No devlink instance; one without an eswitch; a kernel without devlink.
+    none = ("No such device", "Operation not supported", "Failed to connect to devlink")
     return ABSENT if any(words in said for words in none) else Unreadable(said or f"devlink ended with {done.status}")
 
 

@@ -114,9 +114,11 @@ def choose(
             remade |= coming.keys()
             why = f"{entry.path} ({entry.name}): {'; '.join(coming.values())}"
             deferred.append(Deferred("pci_driver", "sriov", why))
-            continue
         try:
-            found = chosen(f"{entry.path}.select", entry.selector, tree, entry.expect)
+            if coming or going:  # how many it will be is not known yet
+                found = tuple(one for one in matches(entry.selector, tree) if str(one.physfn) not in coming)
+            else:
+                found = chosen(f"{entry.path}.select", entry.selector, tree, entry.expect)
         except GpudirectError as error:
             problems.extend(error.problems)
             kinds.add(type(error))

@@ -328,6 +328,15 @@ def test_a_device_that_was_replaced_on_purpose_is_taken(host: FakeSriov) -> None
     assert host.live() == found
 
 
+def test_a_replaced_device_that_is_partly_right_already_leaves_nothing_of_the_old_one(host: FakeSriov) -> None:
+    settle(ports(RACK), host)
+    assert host.at_boot is not None
+    host.at_boot[1][FIRST].mtu = 9000
+    swapped(host)
+    settle(ports(RACK, gpudirect_replaced=[FIRST]), host)
+    assert look(ports(RACK), host).plan.empty
+
+
 def test_what_was_done_to_a_device_that_is_gone_is_only_forgotten(host: FakeSriov) -> None:
     settle(ports(RACK), host)
     swapped(host)

@@ -62,6 +62,14 @@ def test_a_port_in_use_needs_consent_for_the_link(tmp_path: Path, nic: Any, uppe
     run(intent, host, allow=Disruption.LINK)
 
 
+def test_switching_the_eswitch_of_a_port_in_use_needs_consent_too(tmp_path: Path) -> None:
+    host = built(tmp_path / "root", "vela", {"ens0f0np0": {"up": True, "addresses": ["192.0.2.7"]}})
+    intent = ports({"select": {"netdev": "ens0f0np0"}, "vfs": 0, "eswitch": "switchdev", "autoprobe": True})
+    assert [change["path"] for change in look(intent, host, Disruption.NOTHING).as_result()["blocked"]] == [
+        "sriov[0000:14:00.0].eswitch"
+    ]
+
+
 def test_an_idle_port_needs_none_even_while_it_is_up(tmp_path: Path) -> None:
     host = built(tmp_path / "root", "rack", {"ens1": {"up": True}, "ens2": {"up": True}})
     assert run(ports(RACK), host, allow=Disruption.NOTHING).verified
