@@ -174,7 +174,8 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
         return Plan(deferred=deferred, refused=tuple(refused))
     # Where it is not clear which ports are meant, nothing goes back: it may be what is still wanted.
     clear = not refused
-    gone = {address for address in recorded if current.tree.get(address) is None}
+    absent = {address for address in recorded if current.tree.get(address) is None}
+    gone = {address for address in absent if str(address) not in desired.replaced}
     left = {address for address in recorded if clear and not (address in gone and desired.entries)}
     paths = {**dict.fromkeys(left, ""), **{address: f"{entry.path}.select" for address, entry in selected.items()}}
     unreadable = [problem for address, path in paths.items() for problem in _unread(address, path, current)]

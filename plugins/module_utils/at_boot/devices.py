@@ -40,7 +40,9 @@ def absent(resource: str, owned: Mapping[str, Any], host: Host) -> list[Problem]
     told += [f"{count} VFs of {pf}" for pf, count in pfs.items()]
     if not told:
         return []
-    advice = "See the kernel's log for them; where they were taken out on purpose, run site.yml."
+    advice = (
+        "See the kernel's log; what was taken out on purpose goes into gpudirect_replaced for the next run of site.yml."
+    )
     return [Problem(resource, f"devices that were set up here are not there: {', '.join(told)}", advice)]
 
 

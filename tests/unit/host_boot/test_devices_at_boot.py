@@ -119,6 +119,18 @@ def test_a_nic_that_appears_late_is_waited_for(host: FakeDrivers, capsys: pytest
     assert lines(capsys)[0].startswith("sriov: ")
 
 
+def test_a_nic_that_was_taken_out_on_purpose_is_waited_for_no_more(
+    host: FakeDrivers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pulled(host, SECOND)
+    runs.run(INTENT, host)
+    assert boot(host) == 1  # a run alone gives up no device
+    assert any("goes into gpudirect_replaced" in line for line in lines(capsys))
+    runs.run({**INTENT, "gpudirect_replaced": [SECOND]}, host)
+    assert boot(host) == 0
+    assert not [path for path in Owned.load(host).records if SECOND in path]
+
+
 def swapped(host: FakeDrivers) -> None:
     """Another card of the same kind is in the slot when the host boots."""
     assert host.at_boot is not None
