@@ -65,11 +65,12 @@ class PortChanges:
         self._scalar("autoprobe", binds, autoprobe, SetAutoprobe(self._at, bool(autoprobe.value)), _FREE)
         self._scalar("mtu", self.link.mtu, mtu, SetLink(self._at, ("mtu", str(mtu.value))), port.resetting())
         wanted = now if count.value is None else int(count.value)
-        if wanted != now:
+        anew = wanted != now or (count.back and now > 0 and self._bound_otherwise())
+        if anew:
             self._make(now, wanted, count)
         if up.value:
             self._scalar("up", self.link.up, up, SetLink(self._at, ("up",)), _FREE)
-        self._attributes(wanted, count, fresh=wanted != now)
+        self._attributes(wanted, count, fresh=anew)
         if up.value is False:
             self._scalar("up", self.link.up, up, SetLink(self._at, ("down",)), port.resetting())
         self._forget_the_rest()
@@ -116,9 +117,17 @@ class PortChanges:
     def _vfs_record(self) -> dict[str, dict[str, Any]]:
         """What to keep before VFs are made or taken away: those that were there. What was set on them is void then."""
         kept = self._record("vfs", {"count": self.port.sriov.enabled, "vf": as_text(self._as_found())})
+        if self.intent is not None:
+            kept[self._path("vfs")]["autoprobe"] = self.intent.autoprobe
         if self.records.has("vf"):
             kept[self._path("vf")] = {"before": {}, "identity": dict(self.identity), "rebased": True}
         return kept
+
+    def _bound_otherwise(self) -> bool:
+        """Whether the VFs that we made were left without a driver where those before us were not, or the other way."""
+        record = self.records.live.get("autoprobe")
+        found = self.port.sriov.autoprobe is not False if record is None else record["before"]
+        return bool(self.records.live.get("vfs", {}).get("autoprobe", found) != found)
 
     def _as_found(self) -> dict[int, dict[str, Any]]:
         """The attributes that the VFs had before us."""

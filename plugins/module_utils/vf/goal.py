@@ -7,9 +7,9 @@ Records are kept by property: ``sriov[ADDRESS].mtu`` and so on, each with the va
 boot and the identity of the device. All of it is lost when the host boots, so a record of an earlier boot (or of a
 device that is no longer there) says only that the device was ours; what is found in this boot is found anew.
 
-Of VFs that we made, ``sriov[ADDRESS].vfs`` keeps in ``fresh`` what they were like when they were new, and in its
-``before`` what the VFs were like that were there instead of them. ``sriov[ADDRESS].vf`` keeps, of the attributes that
-we set, the value before; None stands for that of a VF that was new.
+Of VFs that we made, ``sriov[ADDRESS].vfs`` keeps in ``fresh`` what they were like when they were new, in ``autoprobe``
+whether the kernel was to bind them, and in its ``before`` what the VFs were like that were there instead of them.
+``sriov[ADDRESS].vf`` keeps, of the attributes that we set, the value before; None stands for that of a VF that was new.
 """
 
 from __future__ import annotations

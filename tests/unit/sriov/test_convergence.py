@@ -129,6 +129,18 @@ def test_vfs_that_were_there_before_come_back_with_their_attributes(host: FakeSr
     assert host.live() == found
 
 
+def test_vfs_that_had_their_driver_have_it_again_also_where_the_number_is_the_same(host: FakeSriov) -> None:
+    host.machine.load("igbvf")
+    settle(ports({"select": ONE, "vfs": 2, "autoprobe": True}), host)
+    disown(host)
+    found = host.live()
+    for count in (0, 2):
+        settle(ports({"select": ONE, "vfs": count}), host)
+    assert host.live()[FIRST]["drivers"] == ["", ""]
+    settle({}, host)
+    assert host.live() == found
+
+
 def test_attributes_of_vfs_that_were_there_go_back_too(host: FakeSriov) -> None:
     settle(ports({"select": ONE, "vfs": 2, "vf_defaults": {"trust": True}}), host)
     disown(host)
