@@ -377,6 +377,7 @@ def _undone(owned: Mapping[str, Any], wanted: set[str], current: Current) -> lis
                 Disruption.NOTHING,
                 step,
                 forget=(path,),
+                undo=True,
             )
         )
     return changes

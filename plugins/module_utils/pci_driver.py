@@ -204,6 +204,7 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     changes += [one for one in unloading if isinstance(one, Change)]
     back = [one for one in releases if isinstance(one, Change)]
     back += barred.plan_undo(bar, current.modules, owned, current.boot)
+    back = [replace(one, undo=True) for one in back]
     return Plan(
         tuple(_on_record(_ordered(early, changes, back), choice.devices, current.tree, owned)),
         deferred,

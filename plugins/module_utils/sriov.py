@@ -188,7 +188,8 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
         port = _Port(address, intents.get(address), recorded.get(address, {}), desired, current)
         problems = [*shared.get(address, ()), *port.problems()]
         refused.extend(problems)
-        changes.extend(() if problems else port.changes())
+        if not problems:
+            changes.extend(one if address in intents else replace(one, undo=True) for one in port.changes())
     return Plan(tuple(changes), refused=tuple(refused))
 
 

@@ -45,7 +45,8 @@ class Resource(Protocol):
 class LostAtBoot(Resource, Protocol):
     """A resource with values that a boot loses: it is brought back by the boot run and watched for drift.
 
-    Its module defines this function beside the verbs; a resource without it is not part of the boot run.
+    Its module defines this function beside the verbs; a resource without it is not part of the boot run. Its plans mark
+    the changes that a boot leaves alone (``Change.next_boot`` and ``Change.undo``).
     """
 
     def lost_at_boot(self, desired: Any) -> bool:

@@ -223,4 +223,4 @@ class PortChanges:
 def forgetting(address: str, names: list[str], paths: tuple[str, ...]) -> Change:
     """The change that drops records without a write to the device."""
     why = "nothing of it is left to undo"
-    return Change(f"sriov[{address}]", names, None, why, Disruption.NOTHING, None, forget=paths)
+    return Change(f"sriov[{address}]", names, None, why, Disruption.NOTHING, None, forget=paths, undo=True)

@@ -349,3 +349,16 @@ def test_absent_is_one_and_disruption_is_ordered() -> None:
 def test_a_diff_shows_lists_as_words_and_nothing_as_absent() -> None:
     change = Change("p", None, ["a", 1], "w")
     assert render_diff([change]) == {"before": "p: (absent)\n", "after": "p: a 1\n"}
+
+
+def test_changes_that_a_caller_leaves_out_are_told_and_are_no_failure(host: FakeHost) -> None:
+    toy = Toy()
+
+    def not_b(change: Change) -> bool:
+        return change.path != "toy[/etc/b]"
+
+    for made in (["toy[/etc/a]", "toy[/etc/c]"], []):
+        report = bring(toy, "new", host, allow=Disruption.NOTHING, check=False, only=not_b)
+        assert [change.path for change in report.plan.changes] == made
+        assert [change.path for change in report.postponed] == ["toy[/etc/b]"]
+    assert toy.applied == ["/etc/a", "/etc/c"]
