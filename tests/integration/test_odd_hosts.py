@@ -9,8 +9,6 @@ import pytest
 from tests.integration.conftest import Node, Tell
 from tests.integration.rack import Rack
 
-pytestmark = pytest.mark.slow
-
 BAD: dict[str, tuple[str, ...]] = {
     "bad-no-python": ("/usr/bin/python3", "does not run on the host", "Install python3"),
     "bad-no-root": ("not root",),
@@ -40,6 +38,7 @@ def test_preflight_says_what_is_wrong(odd: Node) -> None:
     assert "var/lib/gpudirect" not in odd.sh("ls -d /var/lib/gpudirect 2>/dev/null || true")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", ["node-amd"], indirect=True)
 def test_an_amd_host_gets_no_intel_argument(odd: Node) -> None:
     run = odd.site()
