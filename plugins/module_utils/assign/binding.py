@@ -106,7 +106,9 @@ def plan_bind(device: Device, uses: Uses, owned: Mapping[str, Any], written: str
     if against:
         advice = "Narrow the selector so that it leaves this device out, or free the device first."
         return [
-            Problem(f"{device.entry.path}.select", f"{described(function)} cannot be taken: {', '.join(against)}", advice)
+            Problem(
+                f"{device.entry.path}.select", f"{described(function)} cannot be taken: {', '.join(against)}", advice
+            )
         ]
     busy = [use.what for use in found if use.kind is Kind.BUSY]
     if busy:

@@ -240,10 +240,13 @@ def _with_waiting(plan: Plan, waiting: Mapping[str, str]) -> Plan:
 
 
 def render_diff(changes: Sequence[Change]) -> dict[str, str]:
-    """Owned values before and after, one line each, for ``--diff``."""
+    """Owned values before and after, one line each, for ``--diff``; the latter with why, and what it disrupts."""
     return {
         "before": "".join(f"{change.path}: {_plain(change.before)}\n" for change in changes),
-        "after": "".join(f"{change.path}: {_plain(change.after)}\n" for change in changes),
+        "after": "".join(
+            f"{change.path}: {_plain(change.after)}  # {change.why}; disrupts {change.disrupts.label}\n"
+            for change in changes
+        ),
     }
 
 
