@@ -176,6 +176,11 @@ def _node_counts(path: str, nodes: Mapping[Any, Any]) -> tuple[tuple[int, int], 
     return tuple(sorted(counts.items()))
 
 
+def lost_at_boot(desired: Desired) -> bool:
+    """A boot may find less room than the intent asks for; what it gave is known, and asked for again, only after it."""
+    return bool(desired.pages)
+
+
 # read ------------------------------------------------------------------------------------
 
 

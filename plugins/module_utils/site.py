@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from . import hugepages, kernel_args, reboot
+from . import host_boot, hugepages, kernel_args, reboot
 from .core.change import Disruption
 from .core.converge import Report, consent_problem, plan_all
 from .core.errors import ConsentRequired, IntentError, Problem, VerificationFailed
@@ -52,7 +52,7 @@ MAX_FAIL_FIELD = Field(
 
 SCHEMA = Schema("site", "gpudirect_", (ALLOW_FIELD, ROOT_FIELD, SERIAL_FIELD, MAX_FAIL_FIELD))
 
-RESOURCES: tuple[ModuleType, ...] = (kernel_args, hugepages)
+RESOURCES: tuple[ModuleType, ...] = (kernel_args, hugepages, host_boot)
 SCHEMAS: tuple[Schema, ...] = (SCHEMA, *(resource.SCHEMA for resource in RESOURCES), reboot.SCHEMA)
 
 # Names under our prefixes that the playbooks themselves set.
@@ -94,6 +94,43 @@ def intent_of(variables: Mapping[str, Any]) -> dict[str, Any]:
     return intent
 
 
+def lost_at_boot(intent: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a checked intent that a boot loses: the options, but for defaults, of the resources that say so."""
+    lost: dict[str, Any] = {}
+    for resource in RESOURCES:
+        given = resource.SCHEMA.from_variables(intent)
+        loses = getattr(resource, "lost_at_boot", None)
+        if loses is not None and loses(resource.parse(given)):
+            usual = {entry.name: entry.default for entry in resource.SCHEMA.fields}
+            lost.update({name: value for name, value in given.items() if value not in (None, usual[name])})
+    return lost
+
+
+def brought_back(options: Mapping[str, Any]) -> list[tuple[ModuleType, Any]]:
+    """Resources and desired states of what ``lost_at_boot`` gave, in the order of a round; all problems in one error."""
+    problems: list[Problem] = []
+    desired: list[tuple[ModuleType, Any]] = []
+    losing = [resource for resource in RESOURCES if hasattr(resource, "lost_at_boot")]
+    known = {name for resource in losing for name in resource.SCHEMA.variables()}
+    problems += [unknown(name, name, known) for name in sorted(options.keys() - known)]
+    for resource in losing:
+        try:
+            desired.append((resource, resource.parse(resource.SCHEMA.from_variables(options))))
+        except IntentError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise IntentError(problems)
+    return [(resource, wanted) for resource, wanted in desired if resource.lost_at_boot(wanted)]
+
+
+def options_of(resource: ModuleType, intent: Mapping[str, Any]) -> dict[str, Any]:
+    """What a resource's ``parse`` takes: its part of a checked intent and, for ``host_boot``, what a boot loses."""
+    own: dict[str, Any] = resource.SCHEMA.from_variables(intent)
+    if resource is host_boot:
+        own |= {host_boot.LOST: lost_at_boot(intent), host_boot.ENGINE: intent.get(host_boot.ENGINE)}
+    return own
+
+
 def _unknown_variables(variables: Mapping[str, Any]) -> list[Problem]:
     prefixes = tuple({schema.prefix for schema in SCHEMAS})
     known = known_variables()
@@ -109,11 +146,12 @@ MAX_ROUNDS = 4
 def look(intent: Mapping[str, Any], host: Host, *, check: bool, previous: Mapping[str, Any]) -> dict[str, Any]:
     """Read the host once and plan every resource: what a round has to do.
 
+    ``intent`` is that of ``intent_of`` and, by the name ``host_boot_engine``, the digest of the control node's engine.
     ``previous`` is the ``next`` of the last round's result, empty in the first. Raises when a change lacks consent
     (unless ``check``), when a reboot did not bring what it was for, and when the rounds do not come to an end.
     """
     allow = Disruption.named(SCHEMA.parse(SCHEMA.from_variables(intent))[ALLOW_FIELD.name])
-    desired = [(resource, resource.parse(resource.SCHEMA.from_variables(intent))) for resource in RESOURCES]
+    desired = [(resource, resource.parse(options_of(resource, intent))) for resource in RESOURCES]
     reports = plan_all(desired, host, allow=allow, waiting=previous.get("waiting", {}))
     result = _summary(reports, allow)
     if result["blocked"] and not check:

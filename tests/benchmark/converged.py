@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.vela.gpudirect.plugins.module_utils import site
+from ansible_collections.vela.gpudirect.plugins.module_utils import host_boot, site
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.change import Disruption
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.converge import converge
+from ansible_collections.vela.gpudirect.plugins.plugin_utils import engine
 
 from tests.fixtures import hosts
 
@@ -24,9 +25,13 @@ INTENT: dict[str, Any] = {
 def converged_tree(root: Path) -> dict[str, Any]:
     """Write the tree and return the variables of a host that is judged by it."""
     host = hosts.build(root, "debian_13")
+    known = {**INTENT, host_boot.ENGINE: engine.own().digest}
+    host.path("/run/engine").write_bytes(engine.own().content)
     for _turn in ("before the boot", "after it"):
         for resource in site.RESOURCES:
-            own = resource.SCHEMA.from_variables(INTENT)
-            converge(resource, own, host, allow=Disruption.HOST, check=False)
+            options = site.options_of(resource, known)
+            if resource is host_boot:
+                options[host_boot.ARCHIVE] = "/run/engine"
+            converge(resource, options, host, allow=Disruption.HOST, check=False)
         host.boot()
     return {**INTENT, "gpudirect_root": str(root), "gpudirect_allow": "host"}

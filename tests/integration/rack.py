@@ -15,8 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 RACKS = ROOT / ".cache" / "racks"
 # Everything that a host keeps over a boot and that the product may touch, without what changes at each boot by itself.
 FINGERPRINT = r"""
-cd / && find etc boot var/lib -xdev \( -path var/lib/systemd -o -path boot/efi \) -prune -o -printf '%m %U:%G %y %p %l\n' | sort
-find etc boot var/lib -xdev \( -path var/lib/systemd -o -path boot/efi \) -prune -o -type f -print0 | sort -z | xargs -0 sha256sum
+cd / && find etc boot usr/local var/lib -xdev \( -path var/lib/systemd -o -path boot/efi \) -prune -o -printf '%m %U:%G %y %p %l\n' | sort
+find etc boot usr/local var/lib -xdev \( -path var/lib/systemd -o -path boot/efi \) -prune -o -type f -print0 | sort -z | xargs -0 sha256sum
 """
 
 

@@ -255,6 +255,24 @@ FAULTS: tuple[tuple[str, str, str, str], ...] = (
         "found 1048576 kB",
     ),
     (f"chmod 644 {STATE}/owned.json", f"chmod 600 {STATE}/owned.json", "state_is_private", "644 0 f"),
+    (
+        "systemctl disable gpudirect-boot.service",
+        "systemctl enable gpudirect-boot.service",
+        "every_boot_brings_back_what_a_boot_loses",
+        "found disabled",
+    ),
+    (
+        "systemctl stop gpudirect-drift.timer",
+        "systemctl start gpudirect-drift.timer",
+        "the_host_watches_for_drift",
+        "found inactive",
+    ),
+    (
+        "chmod 644 /etc/gpudirect/intent.json",
+        "chmod 600 /etc/gpudirect/intent.json",
+        "intent_of_the_host_is_private",
+        "644 0",
+    ),
 )
 
 

@@ -7,7 +7,10 @@ from pathlib import Path
 
 # What only a control node has. Modules, action plugins and filters import ansible themselves.
 CONTROL_NODE = {"ansible", "ansible_runner", "jinja2", "netaddr", "rich", "rollout", "sim", "testinfra"}
-ENGINE = "ansible_collections.vela.gpudirect.plugins.module_utils"
+PLUGINS = "ansible_collections.vela.gpudirect.plugins"
+ENGINE = f"{PLUGINS}.module_utils"
+# Of the control node, and free of Ansible: it packs the engine, which then has to run there.
+PACKER = f"{PLUGINS}.plugin_utils.engine"
 
 
 def imported(tree: ast.AST) -> set[str]:
@@ -24,7 +27,7 @@ def imported(tree: ast.AST) -> set[str]:
 def needs_control_node(name: str) -> bool:
     """Whether an import is out of reach on a target host."""
     if name.startswith("ansible_collections."):
-        return not f"{name}.".startswith(f"{ENGINE}.")
+        return not f"{name}.".startswith((f"{ENGINE}.", f"{PACKER}."))
     return name.partition(".")[0] in CONTROL_NODE
 
 

@@ -23,7 +23,7 @@ from tests.testinfra.intent import Intent, intent_of
 NODES = "/sys/devices/system/node"
 ACPI_TABLES = "/sys/firmware/acpi/tables"
 UNKNOWN = "unknown: "
-PREFIXES = ("gpudirect_", "kernel_", "reboot_")
+PREFIXES = ("gpudirect_", "host_boot_", "kernel_", "reboot_")
 
 
 class Check:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
 
+from .errors import Problem
+
 
 class Disruption(enum.IntEnum):
     """What a change takes down while it is made, in ascending order."""
@@ -128,12 +130,17 @@ class Awaiting:
 
 @dataclass(frozen=True)
 class Plan:
-    """The way from the current to the desired state of one resource. Empty means: as wanted."""
+    """The way from the current to the desired state of one resource. Empty means: as wanted.
+
+    ``refused`` are the parts of the intent that this host cannot take, where the changes for the other parts do not
+    depend on them. A run stops before its first write for them; a boot goes on with the rest and tells them.
+    """
 
     changes: tuple[Change, ...] = ()
     deferred: tuple[Deferred, ...] = ()
     awaiting_reboot: tuple[Awaiting, ...] = ()
     notes: tuple[str, ...] = ()
+    refused: tuple[Problem, ...] = ()
 
     def blocked_by(self, allow: Disruption) -> tuple[Change, ...]:
         """The changes that disrupt more than ``allow``."""
@@ -141,5 +148,5 @@ class Plan:
 
     @property
     def empty(self) -> bool:
-        """True when nothing is left to write, to defer or to boot for."""
-        return not (self.changes or self.deferred or self.awaiting_reboot)
+        """True when nothing is left to write, to defer or to boot for, and nothing was refused."""
+        return not (self.changes or self.deferred or self.awaiting_reboot or self.refused)

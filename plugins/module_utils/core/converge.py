@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from .change import Awaiting, Change, Disruption, Plan
-from .errors import ApplyFailed, ConsentRequired, GpudirectError, Problem, VerificationFailed
+from .errors import ApplyFailed, ConsentRequired, GpudirectError, HostRefused, Problem, VerificationFailed
 from .host import Host
 from .owned import Owned
 from .schema import Schema
@@ -36,6 +36,16 @@ class Resource(Protocol):
 
     def apply(self, change: Change, host: Host) -> None:
         """Make one change; the only writer."""
+
+
+class LostAtBoot(Resource, Protocol):
+    """A resource with values that a boot loses: it is brought back by the boot run and watched for drift.
+
+    Its module defines this function beside the verbs; a resource without it is not part of the boot run.
+    """
+
+    def lost_at_boot(self, desired: Any) -> bool:
+        """Whether this desired state asks for something that a boot loses; pure."""
 
 
 @dataclass(frozen=True)
@@ -82,18 +92,23 @@ def bring(
     allow: Disruption,
     check: bool,
     waiting: Mapping[str, str] | None = None,
+    partial: bool = False,
 ) -> Report:
     """``converge`` for a desired state that was parsed before.
 
     ``waiting`` are boot ids, by path, in which an earlier round of this run already saw values await a reboot.
+    ``partial`` lets the rest go on where the plan refuses a part of the intent.
     """
     name = resource.SCHEMA.name
     owned = Owned.load(host)
     boot = host.boot_id()
     plan = _with_waiting(resource.plan(desired, resource.read(host, desired), owned.of(name)), waiting or {})
+    if plan.refused and not partial:
+        raise HostRefused(plan.refused)
     if check or not plan.changes:
         _require_live(plan, boot)
-        return Report(name, plan, allow, bool(plan.changes), None if plan.changes else not plan.deferred, plan)
+        complete = not (plan.deferred or plan.refused)
+        return Report(name, plan, allow, bool(plan.changes), None if plan.changes else complete, plan)
     _require_consent(plan, allow)
     _apply_all(resource, plan, host, owned, boot)
     try:
@@ -102,7 +117,7 @@ def bring(
         _require_live(left, boot)
     except GpudirectError as error:
         raise error.after(change.path for change in plan.changes) from None
-    return Report(name, plan, allow, True, not left.deferred, left)
+    return Report(name, plan, allow, True, not (left.deferred or left.refused), left)
 
 
 def plan_all(

@@ -57,6 +57,10 @@ class HostRefused(GpudirectError):
     """The host as it is cannot take the plan (read-only entry, full /boot, no IOMMU, ...)."""
 
 
+class HostBusy(HostRefused):
+    """Another run is changing the host."""
+
+
 class ConsentRequired(GpudirectError):
     """A change disrupts more than ``gpudirect_allow`` permits."""
 

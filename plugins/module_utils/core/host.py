@@ -16,16 +16,19 @@ import os
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from .change import ABSENT, Absent, Text, Unreadable
-from .errors import CommandFailed, HostRefused, Problem
+from .errors import CommandFailed, HostBusy, HostRefused, Problem
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 STATE = "/var/lib/gpudirect"
 # In memory: a lock does not outlive a boot and leaves nothing on the disk.
 LOCK = "/run/gpudirect.lock"
+# The drift watch holds the lock for the second that it looks; a run that changes the host waits for that.
+PATIENCE_S = 10.0
 _FS_IOC_GETFLAGS = 0x80086601
 _FS_IMMUTABLE_FL = 0x10
 _ENVIRONMENT = {"LC_ALL": "C.UTF-8", "LANG": "C.UTF-8", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
@@ -155,8 +158,8 @@ class Host:
     # One run at a time -------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Keep other runs of the engine from changing this host meanwhile; refuses when one is at it."""
+    def exclusive(self, patience_s: float = PATIENCE_S) -> Iterator[None]:
+        """Keep other runs of the engine from changing this host meanwhile; refuses when one stays at it."""
         if self.captured:
             yield
             return
@@ -167,10 +170,24 @@ class Host:
                 [Problem(LOCK, f"cannot be opened: {error.strerror}", "Run as root on the host.")]
             ) from error
         try:
-            _lock(handle)
+            if not self.until(lambda: _locked(handle), timeout_s=patience_s):
+                advice = "Wait until it has ended and run again."
+                raise HostBusy([Problem(LOCK, "another run of vela.gpudirect is changing this host", advice)])
             yield
         finally:
             os.close(handle)
+
+    # Waiting -----------------------------------------------------------------------------
+
+    def until(self, condition: Callable[[], bool], *, timeout_s: float, every_s: float = 0.2) -> bool:
+        """Ask until the condition holds; false when it does not hold within ``timeout_s`` seconds. Asks at least once."""
+        end = time.monotonic() + timeout_s
+        while not condition():
+            left = end - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(every_s, left))
+        return True
 
     # Writing -----------------------------------------------------------------------------
 
@@ -178,6 +195,9 @@ class Host:
         """Replace a file atomically and durably; keeps mode and owner of a file that is there."""
         self._only_live(path)
         target = os.path.realpath(self.at(path))
+        if os.path.exists(target) and not os.path.isfile(target):
+            advice = "Remove it, or what masks it."
+            raise HostRefused([Problem(path, "is no file that could be replaced", advice, found=target)])
         self._make_folders(os.path.dirname(target))
         _sweep(target)
         handle, temporary = tempfile.mkstemp(prefix=_temporary(target), dir=os.path.dirname(target))
@@ -277,12 +297,12 @@ class Host:
             self.run(["restorecon", path])
 
 
-def _lock(handle: int) -> None:
+def _locked(handle: int) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        advice = "Wait until it has ended and run again."
-        raise HostRefused([Problem(LOCK, "another run of vela.gpudirect is changing this host", advice)]) from error
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _temporary(target: str) -> str:

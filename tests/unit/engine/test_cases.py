@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.vela.gpudirect.plugins.module_utils import hugepages, kernel_args
+from ansible_collections.vela.gpudirect.plugins.module_utils import host_boot, hugepages, kernel_args
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.change import Disruption
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.converge import Report, converge
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import GpudirectError
@@ -24,9 +24,11 @@ from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import 
 from tests.fixtures import hosts
 from tests.fixtures.fake_boot import default_entry
 from tests.fixtures.fake_host import FakeHost
+from tests.fixtures.fake_systemd import FakeSystemd
+from tests.fixtures.runs import options_of
 
 CASES = Path(__file__).resolve().parents[2] / "cases"
-RESOURCES = {"kernel_args": kernel_args, "hugepages": hugepages}
+RESOURCES = {"kernel_args": kernel_args, "hugepages": hugepages, "host_boot": host_boot}
 FOLDERS = sorted(folder.parent for folder in CASES.glob("*/*/intent.yml"))
 REGENERATE = os.environ.get("GPUDIRECT_REGENERATE") == "1"
 
@@ -37,21 +39,39 @@ class _Readable(yaml.SafeDumper):
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         super().increase_indent(flow, False)
 
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        """Texts of files as they are."""
+        style = "|" if data.endswith("\n") else None
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style)
+
+
+_Readable.add_representer(str, _Readable.represent_str)
+
 
 def loaded(folder: Path, name: str) -> Any:
     return yaml.safe_load((folder / name).read_text(encoding="utf-8"))
 
 
+def given(resource: ModuleType, intent: dict[str, Any], host: FakeHost) -> dict[str, Any]:
+    """The options of a case as they are; what the control node hands over to host_boot comes from them."""
+    return options_of(resource, intent, host) if resource is host_boot else intent
+
+
 def live_through(host: FakeHost, resource: ModuleType, history: list[Any]) -> FakeHost:
     """Carry out what happened to the host before."""
     steps: dict[str, Callable[[FakeHost, Any], object]] = {
-        "intent": lambda host, value: converge(resource, value, host, allow=Disruption.HOST, check=False),
+        "intent": lambda host, value: converge(
+            resource, given(resource, value, host), host, allow=Disruption.HOST, check=False
+        ),
         "kernel_args": lambda host, value: converge(kernel_args, value, host, allow=Disruption.HOST, check=False),
         "write": lambda host, value: [host.put(path, text) for path, text in value.items()],
         "replace": lambda host, value: host.put(value[0], host.text(value[0]).replace(value[1], value[2])),
         "run": lambda host, value: host.run(value),
         "install_kernel": hosts.install_kernel,
         "remove": lambda host, value: host.path(value).unlink(),
+        "link": lambda host, value: [host.path(path).symlink_to(target) for path, target in value.items()],
+        "folder": lambda host, value: host.path(value).mkdir(parents=True),
+        "unit_fails": lambda host, value: host.systemd.fail(Path(host.root), value),
         "use": lambda host, value: host.use(value["node"], value["size"], value["pages"]),
     }
     for step in history:
@@ -66,6 +86,8 @@ def live_through(host: FakeHost, resource: ModuleType, history: list[Any]) -> Fa
 def built(folder: Path, resource: ModuleType, root: Path) -> FakeHost:
     description = loaded(folder, "host.yml")
     history = description.pop("history", [])
+    if "systemd" in description:
+        description["systemd"] = FakeSystemd(**description["systemd"])
     like = description.pop("like")
     for name in ("room", "boot_room"):
         if name in description:
@@ -78,14 +100,15 @@ def built(folder: Path, resource: ModuleType, root: Path) -> FakeHost:
 
 def outcome(host: FakeHost, resource: ModuleType, intent: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """What check mode says, and what the real run then left."""
+    options = given(resource, intent, host)
     try:
         with host.only_read():
-            predicted = converge(resource, intent, host, allow=Disruption.HOST, check=True)
+            predicted = converge(resource, options, host, allow=Disruption.HOST, check=True)
     except GpudirectError as error:
         return "error.yml", _failed(error)
     before = host.disk()
     try:
-        real = converge(resource, intent, host, allow=Disruption.HOST, check=False)
+        real = converge(resource, options, host, allow=Disruption.HOST, check=False)
     except GpudirectError as error:
         return "error.yml", {**_failed(error), "predicted": predicted.as_result()["plan"], "done": [*error.done]}
     assert real.as_result()["plan"] == predicted.as_result()["plan"]
@@ -104,6 +127,8 @@ def _told(report: Report) -> dict[str, Any]:
 def _left(host: FakeHost, resource: ModuleType, before: dict[str, tuple[int, bytes]]) -> dict[str, Any]:
     if resource is hugepages:
         return {"pages": {size: host.pages(size) for size in hugepages.KIB}}
+    if resource is host_boot:
+        return _installed(host)
     _kernel, words = default_entry(Path(host.root), host.loader, host.grubenv)
     after = host.disk()
     changed = [
@@ -113,6 +138,12 @@ def _left(host: FakeHost, resource: ModuleType, before: dict[str, tuple[int, byt
     ]
     files = {path: _lines_changed(before.get(path), after.get(path)) for path in changed}
     return {"next_boot": words, "files": files}
+
+
+def _installed(host: FakeHost) -> dict[str, Any]:
+    """Files of the product with their modes, and the units that systemd does not hold for inactive."""
+    files = {path: oct(mode) for path, (mode, _content) in sorted(host.disk().items()) if "gpudirect" in path}
+    return {"files": files, "units": {unit: " ".join(state) for unit, state in sorted(host.systemd.states.items())}}
 
 
 def _lines_changed(before: tuple[int, bytes] | None, after: tuple[int, bytes] | None) -> list[str]:

@@ -206,6 +206,19 @@ def test_problems_of_all_resources_come_together(host: FakeHost) -> None:
     assert [problem.path for problem in caught.value.problems] == ["a", "b"]
 
 
+def test_a_refused_part_stops_a_run_and_not_a_boot(host: FakeHost) -> None:
+    refused = Problem("toy[/etc/d]", "is not there", "Plug it in.")
+    for check in (True, False):
+        with host.only_read(), pytest.raises(HostRefused, match=r"toy\[/etc/d\]: is not there"):
+            go(Toy(plans=Plan(refused=(refused,))), host, check=check)
+    toy = Toy(plans=Plan(refused=(refused,)))
+    for verified in (False, False):  # the second time there is nothing left to change
+        report = bring(toy, "new", host, allow=Disruption.NOTHING, check=False, partial=True)
+        assert (report.verified, report.left.refused) == (verified, (refused,))
+        assert not report.left.empty
+    assert toy.applied == list(FILES)
+
+
 def test_two_runs_do_not_change_a_host_at_a_time(host: FakeHost) -> None:
     with host.exclusive():
         assert go(Toy(), host, check=True).changed

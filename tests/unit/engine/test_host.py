@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.vela.gpudirect.plugins.module_utils.core import host as door
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.change import ABSENT, Unreadable
-from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import CommandFailed, HostRefused
+from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import CommandFailed, HostBusy, HostRefused
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.host import Host, Space
 
 SHELL = "/bin/sh"
@@ -160,6 +160,46 @@ def test_a_kernel_attribute_is_written_in_place(live: Host, tmp_path: Path) -> N
     before = file.stat().st_ino
     live.write_attribute("/etc/nr", "5")
     assert (file.read_text(), file.stat().st_ino) == ("5", before)
+
+
+def test_what_is_no_file_is_not_replaced(live: Host, tmp_path: Path) -> None:
+    """systemctl mask puts a link to /dev/null where a unit would lie."""
+    (tmp_path / "etc/null").symlink_to("/dev/null")
+    (tmp_path / "etc/folder").mkdir()
+    for path, found in (("/etc/null", "/dev/null"), ("/etc/folder", str(tmp_path / "etc/folder"))):
+        with pytest.raises(HostRefused, match=f"{path}: is no file that could be replaced \\(found {found}\\)"):
+            live.write_text(path, "x")
+    assert Path("/dev/null").is_char_device()
+
+
+# Waiting ---------------------------------------------------------------------------------
+
+
+def test_a_condition_is_asked_at_least_once_and_until_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(door.time, "sleep", slept.append)
+    answers = iter([False, False, True])
+    assert Host().until(lambda: next(answers), timeout_s=60, every_s=0.3) is True
+    assert slept == [0.3, 0.3]
+    assert Host().until(lambda: True, timeout_s=0) is True
+    assert Host().until(lambda: False, timeout_s=0) is False
+    assert slept == [0.3, 0.3]
+
+
+def test_a_wait_ends_at_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(door.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(door.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    assert Host().until(lambda: False, timeout_s=1, every_s=0.4) is False
+    assert clock == [101.0]
+
+
+def test_a_lock_that_comes_free_is_taken_and_one_that_does_not_is_refused(live: Host, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with live.exclusive(), pytest.raises(HostBusy), live.exclusive(patience_s=0.05):
+        raise AssertionError("two runs at a time")
+    with live.exclusive(patience_s=0):
+        pass
 
 
 def test_the_label_of_a_written_file_is_restored_where_selinux_is_on(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.vela.gpudirect.plugins.module_utils import hugepages, kernel_args, site
+from ansible_collections.vela.gpudirect.plugins.module_utils import host_boot, hugepages, kernel_args, site
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import (
     ConsentRequired,
     GpudirectError,
@@ -16,7 +16,7 @@ from ansible_collections.vela.gpudirect.plugins.module_utils.core.host import Ho
 
 from tests.fixtures import hosts
 from tests.fixtures.fake_host import FakeHost
-from tests.fixtures.runs import one, run
+from tests.fixtures.runs import DIGEST, one, run
 
 VELA = {
     "gpudirect_allow": "host",
@@ -35,6 +35,7 @@ def debian(tmp_path: Path) -> FakeHost:
 
 
 def look(host: Host, intent: dict[str, Any], previous: Any = None, check: bool = False) -> dict[str, Any]:
+    intent = {host_boot.ENGINE: DIGEST, **intent}
     if isinstance(host, FakeHost):
         with host.only_read():
             return site.look(intent, host, check=check, previous=previous or {})
@@ -44,11 +45,11 @@ def look(host: Host, intent: dict[str, Any], previous: Any = None, check: bool =
 def test_rounds_end_with_a_host_that_is_as_wanted(debian: FakeHost) -> None:
     first = look(debian, VELA)
     assert set(first) == KEYS
-    assert first["todo"] == ["kernel_args", "hugepages", "reboot"]
+    assert first["todo"] == ["kernel_args", "hugepages", "host_boot", "reboot"]
     assert first["next"]["round"] == 1
     assert sorted(first["next"]["waiting"]) == ["kernel_args.live[intel_iommu]", "kernel_args.live[iommu]"]
     assert first["msg"] == (
-        "4 changes to make, a reboot is needed for "
+        "13 changes to make, a reboot is needed for "
         "kernel_args.live[intel_iommu]: absent until the reboot, then intel_iommu=on; "
         "kernel_args.live[iommu]: absent until the reboot, then iommu=pt"
     )
@@ -70,7 +71,7 @@ def test_a_second_run_says_nothing_is_to_do(debian: FakeHost) -> None:
 def test_a_reboot_that_is_not_allowed_is_left_and_named(debian: FakeHost) -> None:
     intent = {**VELA, "gpudirect_allow": "nothing"}
     first = look(debian, intent)
-    assert first["todo"] == ["kernel_args", "hugepages"]
+    assert first["todo"] == ["kernel_args", "hugepages", "host_boot"]
     assert (first["reboot_required"], first["reboot_allowed"], first["verified"]) == (True, False, False)
     assert "a reboot that gpudirect_allow does not cover, left for later, is needed for " in first["msg"]
     run(VELA, debian)
@@ -113,7 +114,8 @@ def test_a_value_keeps_the_boot_in_which_it_was_first_seen_to_wait(debian: FakeH
 def test_rounds_that_do_not_settle_are_an_error_after_four(debian: FakeHost) -> None:
     assert look(debian, VELA, {"round": 3})["todo"]
     with pytest.raises(
-        VerificationFailed, match="site: does not settle in 4 rounds; left are kernel_args, hugepages, reboot"
+        VerificationFailed,
+        match="site: does not settle in 4 rounds; left are kernel_args, hugepages, host_boot, reboot",
     ):
         look(debian, VELA, {"round": 4})
     run(VELA, debian)
@@ -147,7 +149,7 @@ def test_a_look_plans_what_the_modules_do(debian: FakeHost) -> None:
     planned = look(debian, VELA)["plan"]
     assert planned == [
         change.as_result()
-        for resource in (kernel_args, hugepages)
+        for resource in (kernel_args, hugepages, host_boot)
         for change in one(resource, VELA, debian).plan.changes
     ]
 

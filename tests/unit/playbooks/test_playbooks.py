@@ -29,6 +29,7 @@ def test_rollback_wants_nothing_of_any_resource() -> None:
 def test_rollback_overrides_every_variable_that_can_ask_for_something() -> None:
     """A variable left out would keep the inventory's value; thresholds and ways of doing ask for nothing."""
     ways = {"kernel_iommu_without_table", "kernel_boot_loader", "kernel_hugepages_keep_mib"}
+    ways |= {"host_boot_timeout_s", "host_boot_device_timeout_s", "host_boot_drift_interval", "host_boot_metrics_path"}
     asking = {name for resource in site.RESOURCES for name in resource.SCHEMA.variables()} - ways
     assert set(play("rollback.yml")["vars"]) == asking
 
@@ -38,7 +39,10 @@ def test_site_and_rollback_are_the_same_tasks() -> None:
     assert imported == ["tasks/host.yml", "tasks/host.yml"]
 
 
-def test_every_resource_is_in_the_round() -> None:
-    tasks = yaml.safe_load((PLAYBOOKS.parent / "roles/kernel/tasks/main.yml").read_text(encoding="utf-8"))
-    modules = {key for task in tasks for key in task if key.startswith("vela.gpudirect.")}
-    assert modules == {f"vela.gpudirect.{resource.SCHEMA.name}" for resource in site.RESOURCES}
+def test_every_resource_is_in_the_round_in_its_order() -> None:
+    tasks = yaml.safe_load((PLAYBOOKS / "tasks/round.yml").read_text(encoding="utf-8"))
+    roles = [task["ansible.builtin.import_role"]["name"] for task in tasks if "ansible.builtin.import_role" in task]
+    files = [PLAYBOOKS.parent / "roles" / role.rpartition(".")[2] / "tasks/main.yml" for role in roles]
+    steps = [task for file in files for task in yaml.safe_load(file.read_text(encoding="utf-8"))]
+    resources = [f"vela.gpudirect.{resource.SCHEMA.name}" for resource in site.RESOURCES]
+    assert [key for task in steps for key in task if key in resources] == resources

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.vela.gpudirect.plugins.module_utils import hugepages, kernel_args, reboot, site
+from ansible_collections.vela.gpudirect.plugins.module_utils import host_boot, hugepages, kernel_args, reboot, site
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.schema import Schema
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLES: dict[str, tuple[str, tuple[Schema, ...]]] = {
     "kernel": ("IOMMU, kernel arguments and huge pages of a host.", (kernel_args.SCHEMA, hugepages.SCHEMA)),
+    "host_boot": ("What a boot loses comes back at every boot, and drift is told.", (host_boot.SCHEMA,)),
     "reboot": ("One coalesced reboot for everything that waits for it, with consent.", (reboot.SCHEMA,)),
     "preflight": ("Why a host could not be looked at, in plain sentences.", ()),
 }
@@ -64,11 +65,12 @@ def test_every_role_of_the_tree_is_in_the_table() -> None:
     assert sorted(ROLES) == sorted(path.name for path in (ROOT / "roles").iterdir())
 
 
-@pytest.mark.parametrize("resource", site.RESOURCES)
-def test_the_kernel_role_passes_every_option_under_its_own_name(resource: Any) -> None:
-    tasks = yaml.safe_load((ROOT / "roles/kernel/tasks/main.yml").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("resource", site.RESOURCES, ids=lambda resource: resource.SCHEMA.name)
+def test_a_role_passes_every_option_of_a_resource_under_its_own_name(resource: Any) -> None:
+    files = sorted(ROOT.glob("roles/*/tasks/main.yml"))
+    tasks = [task for file in files for task in yaml.safe_load(file.read_text(encoding="utf-8"))]
     name = f"vela.gpudirect.{resource.SCHEMA.name}"
-    passed = next(task[name] for task in tasks if name in task)
+    (passed,) = [task[name] for task in tasks if name in task]
     assert set(passed) == {*resource.SCHEMA.variables(), "gpudirect_allow"}
     assert all(value == f"{{{{ {option} }}}}" for option, value in passed.items() if option != "gpudirect_allow")
 

@@ -1,0 +1,110 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The systemd units that run the engine on a host without Ansible. Pure.
+
+The boot unit is ordered by sysinit.target (the default of every service), which comes after local file systems,
+systemd-modules-load and udev's first announcement of all devices. It is not ordered before the network or ssh: whatever
+it waits for, a login is possible. What starts guests, or needs what it brings, comes after it or after the target.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass
+
+from ..core.owned import PATH as RECORD
+from . import intent
+
+ENGINE = "/usr/local/lib/gpudirect/gpudirect.pyz"
+BOOT = "gpudirect-boot.service"
+READY = "gpudirect-ready.target"
+WATCH = "gpudirect-drift.service"
+TIMER = "gpudirect-drift.timer"
+UNITS = (BOOT, READY, WATCH, TIMER)
+# The target that starts each of those that are enabled.
+WANTED_BY = {BOOT: "multi-user.target", TIMER: "timers.target"}
+MARK = "# Installed by vela.gpudirect (host_boot), which replaces changes that are made here.\n"
+# Who may start a guest or hand out a VF. libvirt's sockets are open earlier; who connects to one waits for the daemon.
+GUESTS = ("libvirtd.service", "virtqemud.service", "virtnetworkd.service", "libvirt-guests.service")
+# It loads, and may reload, the drivers of MLNX_OFED and DOCA-OFED hosts, which takes their VFs away.
+DRIVERS = ("openibd.service",)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``interval`` is a time span of systemd, empty for no watch; ``metrics`` a path, empty for no metrics."""
+
+    timeout_s: int
+    device_timeout_s: int
+    interval: str
+    metrics: str
+
+
+def render(settings: Settings) -> dict[str, str]:
+    """The texts of the units by name; without an interval there is no watch."""
+    units = {BOOT: _boot(settings), READY: _ready()}
+    if settings.interval:
+        units |= {WATCH: _watch(settings), TIMER: _timer(settings)}
+    return {name: MARK + text for name, text in units.items()}
+
+
+def _boot(settings: Settings) -> str:
+    folders = " ".join(dict.fromkeys(posixpath.dirname(path) for path in (ENGINE, intent.PATH, RECORD)))
+    return f"""\
+[Unit]
+Description=Bring back what a boot loses of this host's GPUDirect settings
+RequiresMountsFor={folders}
+After={" ".join(DRIVERS)}
+Before={" ".join((READY, *GUESTS))}
+Wants={READY}
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/usr/bin/python3 -I {ENGINE} boot --allow link --device-timeout-s {settings.device_timeout_s}
+TimeoutStartSec={settings.timeout_s}
+
+[Install]
+WantedBy={WANTED_BY[BOOT]}
+"""
+
+
+def _ready() -> str:
+    return f"""\
+[Unit]
+Description=This host is ready for its GPUDirect guests
+Requires={BOOT}
+After={BOOT}
+"""
+
+
+def _watch(settings: Settings) -> str:
+    metrics = f" --metrics {settings.metrics}" if settings.metrics else ""
+    return f"""\
+[Unit]
+Description=Compare this host with its GPUDirect intent and change nothing
+After={BOOT}
+
+[Service]
+Type=oneshot
+ExecStart=/usr/bin/python3 -I {ENGINE} drift{metrics}
+TimeoutStartSec={settings.timeout_s}
+Nice=19
+IOSchedulingClass=idle
+ProtectKernelTunables=yes
+"""
+
+
+def _timer(settings: Settings) -> str:
+    return f"""\
+[Unit]
+Description=Compare this host with its GPUDirect intent every {settings.interval}
+
+[Timer]
+OnActiveSec={settings.interval}
+OnUnitInactiveSec={settings.interval}
+
+[Install]
+WantedBy={WANTED_BY[TIMER]}
+"""

@@ -1,0 +1,52 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A host's variables on the controller: checked by all resources, and as the one document that goes to the host."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.errors import AnsibleError
+from ansible_collections.vela.gpudirect.plugins.module_utils import host_boot, site
+from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import GpudirectError, IntentError, Problem
+from ansible_collections.vela.gpudirect.plugins.plugin_utils import engine
+
+# The strategy loads an action plugin, and with it this file, before it forks a worker for each host: so the engine is
+# packed once for all hosts of a run and not once for each.
+ENGINE = engine.own()
+
+
+def document(templar: Any, variables: Mapping[str, Any]) -> str:
+    """The checked intent of a host as JSON, with the digest of the engine that a host should have."""
+    intent = site.intent_of(values_of(templar, variables))
+    return json.dumps({**intent, host_boot.ENGINE: ENGINE.digest}, sort_keys=True)
+
+
+def values_of(templar: Any, variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Our variables with their templates resolved; an undefined one inside is an intent error of its name."""
+    prefixes = tuple({schema.prefix for schema in site.SCHEMAS})
+    values: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for name in [str(one) for one in variables if str(one).startswith(prefixes) and one not in site.RESULTS]:
+        try:
+            values[name] = templar.template(variables[name])
+        except AnsibleError as error:
+            cause = str(error).splitlines()[0].rstrip(".")
+            problems.append(Problem(name, f"its template cannot be resolved: {cause}", "Correct the inventory."))
+    if problems:
+        raise IntentError(problems)
+    return values
+
+
+def refusal(error: GpudirectError) -> dict[str, Any]:
+    """The result of an action that stops before it reaches the host."""
+    return {
+        "failed": True,
+        "changed": False,
+        "msg": str(error),
+        "kind": type(error).__name__,
+        "problems": [str(one) for one in error.problems],
+    }

@@ -1,0 +1,140 @@
+"""node-a through boots that lose something: it comes back without Ansible, or the host says why it does not.
+
+The tests are in the order in which the host lives through them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.integration.conftest import Node
+
+pytestmark = pytest.mark.slow
+
+BOOT, READY, WATCH = "gpudirect-boot.service", "gpudirect-ready.target", "gpudirect-drift.service"
+PAGES = {"kernel_hugepages": [{"size": "2M", "nodes": {"0": 64, "1": 64}}], "kernel_hugepages_default_size": "kernel"}
+COUNTS = "cat /sys/devices/system/node/node[01]/hugepages/hugepages-2048kB/nr_hugepages"
+INTENT = "/etc/gpudirect/intent.json"
+DEVICE_TIMEOUT_S = 60
+TRACES = "ls -d /etc/gpudirect /usr/local/lib/gpudirect /etc/systemd/system/gpudirect-* 2>/dev/null || true"
+
+
+def boot(node: Node) -> None:
+    """A power failure and the boot after it, until ssh answers."""
+    node.rack.cut(node.name)
+    node.rack.up(node.name)
+
+
+def shown(node: Node, unit: str) -> dict[str, str]:
+    text = node.sh(f"systemctl show --property=ActiveState,Result,SubState {unit}")
+    return dict(line.split("=", 1) for line in text.splitlines())
+
+
+def ended(node: Node, limit_s: float = 240) -> dict[str, str]:
+    """The boot run's end, waited for."""
+    return until(lambda: shown(node, BOOT), lambda state: state["ActiveState"] != "activating", limit_s)
+
+
+def until(ask: Callable[[], dict[str, str]], good: Callable[[dict[str, str]], bool], limit_s: float) -> dict[str, str]:
+    end = time.monotonic() + limit_s
+    while not good(state := ask()):
+        assert time.monotonic() < end, f"still {state} after {limit_s:.0f} s"
+        time.sleep(1)
+    return state
+
+
+def said(node: Node, unit: str = BOOT) -> str:
+    return node.sh(f"journalctl --boot --unit {unit} --output cat")
+
+
+@pytest.fixture
+def paged(stock: Node) -> Node:
+    """node-a with small pages on both nodes, which a running kernel finds room for, and the boot that it took."""
+    run = stock.site(**PAGES)
+    assert run.ok, run.text[-4000:]
+    assert run.host(stock.name).last_plan["verified"] is True
+    return stock
+
+
+def test_life_of_what_a_boot_loses(paged: Node) -> None:
+    """One host and its boots; each step begins where the last one has left it."""
+    what_the_first_run_installed_has_run_in_its_reboot(paged)
+    a_boot_that_gives_no_pages_is_made_good(paged)
+    a_rebuilt_initramfs_changes_nothing(paged)
+    a_device_that_never_appears_delays_no_login(paged)
+    the_watch_tells_drift(paged)
+    removal_leaves_nothing(paged)
+
+
+def what_the_first_run_installed_has_run_in_its_reboot(node: Node) -> None:
+    assert ended(node) == {"ActiveState": "active", "Result": "success", "SubState": "exited"}
+    assert shown(node, READY)["ActiveState"] == "active"
+    assert "This host is ready for its guests: hugepages as wanted." in said(node)
+    assert node.sh(f"stat -c '%a %U' {INTENT}").split() == ["600", "root"]
+    again = node.site(**PAGES)
+    assert (again.host(node.name).changed, again.commands[node.name]) == (0, 1)
+
+
+def a_boot_that_gives_no_pages_is_made_good(node: Node) -> None:
+    node.sh("cp -a /boot/grub/grub.cfg /root/; sed -i 's/ hugepages=[^ ]*//g' /boot/grub/grub.cfg; sync")
+    boot(node)
+    assert ended(node)["Result"] == "success"
+    assert "hugepages=" not in node.sh("cat /proc/cmdline")
+    assert node.sh(COUNTS).split() == ["64", "64"]
+    assert "hugepages: 2 changes made" in said(node)
+    node.sh("cp -a /root/grub.cfg /boot/grub/grub.cfg; rm /root/grub.cfg; sync")
+
+
+def a_rebuilt_initramfs_changes_nothing(node: Node) -> None:
+    node.sh("update-initramfs -u -k all; sync")
+    boot(node)
+    assert ended(node)["Result"] == "success"
+    assert node.sh(COUNTS).split() == ["64", "64"]
+    assert node.site(**PAGES).host(node.name).changed == 0
+
+
+def a_device_that_never_appears_delays_no_login(node: Node) -> None:
+    """A node that is not there stands for the device; ssh answers while it is waited for."""
+    node.sh(f'cp -a {INTENT} /root/; sed -i \'s/"1": 64/"7": 64/\' {INTENT}; sync')
+    boot(node)
+    assert shown(node, BOOT)["ActiveState"] == "activating", "ssh came only after the boot run"
+    began = time.monotonic()
+    state = ended(node)
+    assert (state["ActiveState"], state["Result"]) == ("failed", "exit-code")
+    assert time.monotonic() - began < DEVICE_TIMEOUT_S + 60
+    assert shown(node, READY)["ActiveState"] == "inactive"
+    status = node.sh(f"systemctl status --no-pager {BOOT} || true")
+    assert "not ready: kernel_hugepages[0].nodes[7]" in status, status
+    assert "This host is not ready for its guests" in status
+    # What was put right is ready without a boot, and the run puts it right.
+    run = node.site(**PAGES)
+    assert run.ok, run.text[-4000:]
+    assert [change["path"] for change in run.done(node.name)] == ["host_boot.intent"]
+    node.sh(f"systemctl restart {BOOT}; rm /root/intent.json")
+    assert shown(node, READY)["ActiveState"] == "active"
+
+
+def the_watch_tells_drift(node: Node) -> None:
+    boot(node)
+    ended(node)
+    node.sh("echo 60 > /sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages")
+    node.sh(f"systemctl start {WATCH} || true")
+    assert shown(node, WATCH)["Result"] == "exit-code"
+    assert "hugepages[2M].node1: " in said(node, WATCH)
+    assert node.sh(COUNTS).split() == ["64", "60"]  # it looks and does not touch
+    assert node.site(**PAGES).ok
+    node.sh(f"systemctl start {WATCH}")
+    assert shown(node, WATCH)["Result"] == "success"
+
+
+def removal_leaves_nothing(node: Node) -> None:
+    run = node.site(name="playbooks/rollback.yml")
+    assert run.ok, run.text[-4000:]
+    assert node.fingerprint() == node.found
+    assert node.sh(TRACES) == ""
+    assert node.sh("systemctl list-units --all --no-legend 'gpudirect*'") == ""
+    assert node.sh("systemctl list-unit-files --no-legend 'gpudirect*' || true") == ""
+    node.state = "stock"
