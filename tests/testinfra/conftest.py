@@ -18,12 +18,14 @@ import pytest
 from testinfra.host import Host
 from testinfra.utils.ansible_runner import AnsibleRunner
 
+from tests.testinfra import pci
 from tests.testinfra.intent import Intent, intent_of
+from tests.testinfra.wishes import Wishes, needs_serials, wishes_of
 
 NODES = "/sys/devices/system/node"
 ACPI_TABLES = "/sys/firmware/acpi/tables"
 UNKNOWN = "unknown: "
-PREFIXES = ("gpudirect_", "host_boot_", "kernel_", "reboot_")
+PREFIXES = ("gpudirect_", "host_boot_", "kernel_", "pci_driver_", "reboot_", "sriov_")
 
 
 class Check:
@@ -125,6 +127,21 @@ def nodes_with_memory(read: Callable[[str], str | None], names: Callable[[str], 
 def intent(host: Host, names: Callable[[str], list[str]], nodes_with_memory: list[int]) -> Intent:
     variables = {name: value for name, value in host.ansible.get_variables().items() if name.startswith(PREFIXES)}
     return intent_of(variables, intel_table="DMAR" in names(ACPI_TABLES), nodes=nodes_with_memory)
+
+
+@pytest.fixture(scope="module")
+def groups(host: Host) -> dict[str, list[str]]:
+    """Members of each IOMMU group of the host."""
+    return pci.groups_of(host.run(pci.NAMES).stdout)
+
+
+@pytest.fixture(scope="module")
+def wishes(host: Host) -> Wishes:
+    """What the inventory asks of the PCI devices that the host has."""
+    variables = host.ansible.get_variables()
+    serials = host.run(pci.SERIALS).stdout if needs_serials(variables) else ""
+    texts = [host.run(command).stdout for command in (pci.VALUES, pci.LINKS, pci.NAMES)]
+    return wishes_of(variables, pci.functions_of(*texts, serials))
 
 
 # The table at the end ----------------------------------------------------------------------------
