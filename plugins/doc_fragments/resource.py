@@ -8,7 +8,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ansible_collections.vela.gpudirect.plugins.module_utils import host_boot, hugepages, kernel_args, site
+from ansible_collections.vela.gpudirect.plugins.module_utils import (
+    host_boot,
+    hugepages,
+    kernel_args,
+    pci_driver,
+    site,
+    sriov,
+)
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.schema import Schema
 
 
@@ -31,6 +38,8 @@ class ModuleDocFragment:
 
     KERNEL_ARGS: str = _options(kernel_args.SCHEMA)
     HUGEPAGES: str = _options(hugepages.SCHEMA)
+    SRIOV: str = _options(sriov.SCHEMA)
+    PCI_DRIVER: str = _options(pci_driver.SCHEMA)
     HOST_BOOT: str = _options(host_boot.SCHEMA)
 
     ATTRIBUTES: str = json.dumps(

@@ -12,9 +12,23 @@ from .boot.cmdline import Group
 from .core.change import ABSENT, Unreadable
 from .core.errors import Problem
 from .core.host import Host
+from .core.schema import Field
 
 TABLES = "/sys/firmware/acpi/tables"
 GROUPS = "/sys/kernel/iommu_groups"
+
+# Also an option of what needs the IOMMU and may have to wait for the boot that turns it on.
+IOMMU_FIELD = Field(
+    "kernel_iommu",
+    "str",
+    (
+        "The IOMMU: V(passthrough) turns it on with identity mapping for the host's own devices (C(iommu=pt)), as GPUDirect guests need it;",
+        "V(translated) turns it on with mapping for all devices; V(unmanaged) leaves its arguments alone.",
+        "The switch follows the firmware's table: DMAR gives C(intel_iommu=on), IVRS none, since the AMD IOMMU is on unless switched off.",
+    ),
+    default="unmanaged",
+    choices=("passthrough", "translated", "unmanaged"),
+)
 
 
 @dataclass(frozen=True)

@@ -45,17 +45,7 @@ SCHEMA = Schema(
             default=[],
             elements="str",
         ),
-        Field(
-            "kernel_iommu",
-            "str",
-            (
-                "The IOMMU: V(passthrough) turns it on with identity mapping for the host's own devices (C(iommu=pt)), as GPUDirect guests need it;",
-                "V(translated) turns it on with mapping for all devices; V(unmanaged) leaves its arguments alone.",
-                "The switch follows the firmware's table: DMAR gives C(intel_iommu=on), IVRS none, since the AMD IOMMU is on unless switched off.",
-            ),
-            default="unmanaged",
-            choices=("passthrough", "translated", "unmanaged"),
-        ),
+        iommu.IOMMU_FIELD,
         Field(
             "kernel_iommu_without_table",
             "str",

@@ -38,7 +38,7 @@ def read(host: Host, names: Iterable[str]) -> dict[str, Unit] | None:
     wanted = tuple(names)
     if isinstance(host.program("systemctl"), Absent):
         raise UnreadableState([_unanswered("the host has no systemctl")])
-    done = host.run(["systemctl", "show", f"--property={','.join(_PROPERTIES)}", *wanted])
+    done = host.look(["systemctl", "show", f"--property={','.join(_PROPERTIES)}", *wanted])
     units = parse_show(done.out)
     if units.keys() != set(wanted):
         raise UnreadableState([_unanswered(f"systemctl show tells of {', '.join(sorted(units)) or 'no unit'}")])

@@ -45,7 +45,7 @@ class BootRun:
 
     def bring_back(self, wanted: Sequence[tuple[Resource, Any]], *, device_timeout_s: float) -> list[Finding]:
         """Set everything up, and wait up to the bound for what is not there yet."""
-        self.host.until(lambda: self._settled(wanted), timeout_s=device_timeout_s, every_s=1.0)
+        self.host.wait_until(lambda: self._settled(wanted), device_timeout_s)
         return [self.findings[resource.SCHEMA.name] for resource, _desired in wanted]
 
     def _settled(self, wanted: Sequence[tuple[Resource, Any]]) -> bool:

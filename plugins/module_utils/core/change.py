@@ -58,6 +58,7 @@ class Unreadable:
 
 
 Text = Union[str, Absent, Unreadable]
+Bytes = Union[bytes, Absent, Unreadable]
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,12 @@ class Resource(Protocol):
     def plan(self, desired: Any, current: Any, owned: Mapping[str, Any]) -> Plan:
         """Ordered changes; pure, deterministic. ``owned`` are this resource's records."""
 
-    def apply(self, change: Change, host: Host) -> None:
-        """Make one change; the only writer."""
+    def apply(self, change: Change, host: Host) -> Mapping[str, Mapping[str, Any]] | None:
+        """Make one change; the only writer.
+
+        What the change itself brought to light and undo will need (as what it made was like when it was new) is
+        returned by record path, and is added to the records.
+        """
 
 
 class LostAtBoot(Resource, Protocol):
@@ -164,8 +168,8 @@ def _apply_all(resource: Resource, plan: Plan, host: Host, owned: Owned, boot: s
     for index, change in enumerate(plan.changes):
         try:
             owned.remember(host, name, change, boot)
-            resource.apply(change, host)
-            owned.confirm(host, change)
+            learnt = resource.apply(change, host)
+            owned.confirm(host, change, learnt or {})
         except (GpudirectError, OSError) as error:
             raise ApplyFailed(_stopped(plan, index, error), [one.path for one in plan.changes[:index]]) from error
 

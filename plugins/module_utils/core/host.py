@@ -13,15 +13,19 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from .change import ABSENT, Absent, Text, Unreadable
+from .answers import Connection, Done, Space, Status
+from .change import ABSENT, Absent, Bytes, Text, Unreadable
 from .errors import CommandFailed, HostBusy, HostRefused, Problem
+
+__all__ = ["BOOT_ID", "LOCK", "STATE", "Connection", "Done", "Host", "Space", "Status"]
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 STATE = "/var/lib/gpudirect"
@@ -29,28 +33,14 @@ STATE = "/var/lib/gpudirect"
 LOCK = "/run/gpudirect.lock"
 # The drift watch holds the lock for the second that it looks; a run that changes the host waits for that.
 PATIENCE_S = 10.0
+_POLL_S = (0.01, 0.5)  # how long a wait sleeps between two looks: at first, and at most
+# How often one path may lead on through links, as in the kernel (MAXSYMLINKS).
+_MAX_LINKS = 40
+# What the kernel answers for an attribute that this device does not have, or whose device is gone.
+_NOT_THERE = (errno.ENODEV, errno.ENXIO, errno.EOPNOTSUPP)
 _FS_IOC_GETFLAGS = 0x80086601
 _FS_IMMUTABLE_FL = 0x10
 _ENVIRONMENT = {"LC_ALL": "C.UTF-8", "LANG": "C.UTF-8", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
-
-
-@dataclass(frozen=True)
-class Done:
-    """How a program ended."""
-
-    argv: tuple[str, ...]
-    status: int
-    out: str
-    err: str
-
-
-@dataclass(frozen=True)
-class Space:
-    """Free room of the file system that holds a path."""
-
-    free_bytes: int
-    free_inodes: int
-    read_only: bool
 
 
 @dataclass
@@ -59,6 +49,8 @@ class Host:
 
     root: str = "/"
     commands: list[Done] = field(default_factory=list)
+    # Folders of a captured tree that were asked for, without the links in their paths.
+    _folders: dict[str, str] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     @property
     def captured(self) -> bool:
@@ -66,8 +58,19 @@ class Host:
         return self.root != "/"
 
     def at(self, path: str) -> str:
-        """Where a path of the host lies for this process."""
-        return path if self.root == "/" else os.path.join(self.root, path.lstrip("/"))
+        """Where a path of the host lies for this process.
+
+        Links of a captured tree lead inside it, whatever they say: another machine's links mean nothing here, and
+        nobody's tree opens this machine's files. OSError for links that lead in a circle.
+        """
+        if self.root == "/":
+            return path
+        if not self.captured:
+            return os.path.join(self.root, path.lstrip("/"))
+        folder, _, name = path.rpartition("/")
+        if folder not in self._folders:
+            self._folders[folder] = self._without_links("/", folder)
+        return self.root.rstrip("/") + self._without_links(self._folders[folder], name)
 
     # Reading -----------------------------------------------------------------------------
 
@@ -81,6 +84,33 @@ class Host:
         except OSError as error:
             return Unreadable(f"{path}: {error.strerror}")
 
+    def read_bytes(self, path: str, size: int = 4096, start: int = 0) -> Bytes:
+        """Bytes of a file from a place on, got by one read as kernel attributes are meant to be.
+
+        ABSENT when it is not there or the device has no such thing, Unreadable when it cannot be read.
+        """
+        try:
+            handle = os.open(self.at(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                return os.pread(handle, size, start)
+            finally:
+                os.close(handle)
+        except (FileNotFoundError, NotADirectoryError):
+            return ABSENT
+        except OSError as error:
+            return ABSENT if error.errno in _NOT_THERE else Unreadable(f"{path}: {error.strerror}")
+
+    def link(self, path: str) -> Text:
+        """What a link says; ABSENT when nothing is there, Unreadable when it is no link."""
+        folder, _, name = path.rpartition("/")
+        try:
+            return os.readlink(os.path.join(self.at(folder), name) if folder else self.at(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return ABSENT
+        except OSError as error:
+            cause = "is no link" if error.errno == errno.EINVAL else str(error.strerror)
+            return Unreadable(f"{path}: {cause}")
+
     def names(self, path: str) -> tuple[str, ...] | Absent | Unreadable:
         """Sorted names in a folder."""
         try:
@@ -92,12 +122,25 @@ class Host:
 
     def exists(self, path: str) -> bool:
         """True when the path is there, whatever it is."""
-        return os.path.exists(self.at(path))
+        try:
+            return os.path.exists(self.at(path))
+        except OSError:
+            return False
+
+    def status(self, path: str) -> Status | Absent | Unreadable:
+        """Size, time and mode of what a path leads to."""
+        try:
+            info = os.stat(self.at(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return ABSENT
+        except OSError as error:
+            return Unreadable(f"{path}: {error.strerror}")
+        return Status(info.st_size, info.st_mtime_ns, stat.S_IMODE(info.st_mode))
 
     def program(self, name: str) -> str | Absent:
         """Where a program of the host lies; searched in the system folders only."""
         for folder in ("/usr/sbin", "/usr/bin", "/sbin", "/bin"):
-            if os.access(self.at(f"{folder}/{name}"), os.X_OK):
+            if self.exists(f"{folder}/{name}") and os.access(self.at(f"{folder}/{name}"), os.X_OK):
                 return f"{folder}/{name}"
         return ABSENT
 
@@ -155,6 +198,57 @@ class Host:
             os.close(handle)
         return bool(flags & _FS_IMMUTABLE_FL)
 
+    # What runs on it ---------------------------------------------------------------------
+
+    def held(self, part: str) -> Mapping[str, tuple[int, ...]] | Unreadable:
+        """Files that some process has open, by path, for the paths that ``part`` is in; values are process ids.
+
+        A process whose files cannot be read makes all of it Unreadable, since it may be the one that holds the file.
+        """
+        held: dict[str, list[int]] = {}
+        processes = self.names("/proc")
+        if not isinstance(processes, tuple):
+            return Unreadable("/proc is not there" if isinstance(processes, Absent) else processes.cause)
+        for number in processes:
+            if not number.isdigit():
+                continue
+            try:
+                targets = self._open_files(number)
+            except (FileNotFoundError, NotADirectoryError, ProcessLookupError):
+                continue  # it has ended meanwhile
+            except OSError as error:
+                return Unreadable(f"the open files of process {number} cannot be read: {error.strerror}")
+            for target in targets:
+                if part in target:
+                    held.setdefault(target, []).append(int(number))
+        return {path: tuple(sorted(numbers)) for path, numbers in held.items()}
+
+    def _open_files(self, process: str) -> set[str]:
+        folder = self.at(f"/proc/{process}/fd")
+        targets = set()
+        for name in os.listdir(folder):
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                targets.add(os.readlink(os.path.join(folder, name)))
+        return targets
+
+    def connection(self) -> Connection | None:
+        """The ssh connection that this process was started through; None when there is none to be seen.
+
+        sshd leaves it in the environment of what it starts, and sudo takes it out there for its own children. So it is
+        looked for in the ancestors of this process, as the kernel keeps the environment that each was started with.
+        """
+        number, seen = str(os.getpid()), set()
+        while number.isdigit() and int(number) > 1 and number not in seen:
+            seen.add(number)
+            environment = self.read_text(f"/proc/{number}/environ")
+            words = _variable(environment, "SSH_CONNECTION") if isinstance(environment, str) else []
+            if len(words) == 4:
+                return Connection(words[0], words[2])
+            status = self.read_text(f"/proc/{number}/stat")
+            # The program's name stands in brackets and may hold anything; the parent follows two words after it.
+            number = status.rpartition(")")[2].split()[1] if isinstance(status, str) else ""
+        return None
+
     # One run at a time -------------------------------------------------------------------
 
     @contextlib.contextmanager
@@ -170,24 +264,12 @@ class Host:
                 [Problem(LOCK, f"cannot be opened: {error.strerror}", "Run as root on the host.")]
             ) from error
         try:
-            if not self.until(lambda: _locked(handle), timeout_s=patience_s):
+            if not self.wait_until(lambda: _locked(handle), patience_s):
                 advice = "Wait until it has ended and run again."
                 raise HostBusy([Problem(LOCK, "another run of vela.gpudirect is changing this host", advice)])
             yield
         finally:
             os.close(handle)
-
-    # Waiting -----------------------------------------------------------------------------
-
-    def until(self, condition: Callable[[], bool], *, timeout_s: float, every_s: float = 0.2) -> bool:
-        """Ask until the condition holds; false when it does not hold within ``timeout_s`` seconds. Asks at least once."""
-        end = time.monotonic() + timeout_s
-        while not condition():
-            left = end - time.monotonic()
-            if left <= 0:
-                return False
-            time.sleep(min(every_s, left))
-        return True
 
     # Writing -----------------------------------------------------------------------------
 
@@ -242,14 +324,23 @@ class Host:
 
     # Processes ---------------------------------------------------------------------------
 
-    def run(self, argv: list[str], *, expect: tuple[int, ...] = (0,), timeout_s: int = 300) -> Done:
-        """Run a program with a fixed locale, never through a shell; raises on an unexpected status."""
+    def look(self, argv: list[str], *, expect: tuple[int, ...] = (0,), timeout_s: int = 60) -> Done:
+        """Run a program that changes nothing, as ``run`` does; the one for readers."""
+        return self.run(argv, expect=expect, timeout_s=timeout_s)
+
+    def run(
+        self, argv: list[str], *, expect: tuple[int, ...] = (0,), timeout_s: int = 300, stdin: str | None = None
+    ) -> Done:
+        """Run a program with a fixed locale, never through a shell; raises on an unexpected status.
+
+        ``stdin`` is what it reads; without it there is nothing to read.
+        """
         self._only_live(argv[0])
         try:
             ended = subprocess.run(
                 argv,
                 env=_ENVIRONMENT,
-                stdin=subprocess.DEVNULL,
+                **({"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}),
                 capture_output=True,
                 text=True,
                 errors="replace",
@@ -276,6 +367,17 @@ class Host:
             raise CommandFailed([_unexpected(done, expect)])
         return done
 
+    def wait_until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Whether a condition comes true within a time. It is asked at once, and again in growing intervals."""
+        end, interval = time.monotonic() + timeout_s, _POLL_S[0]
+        while not condition():
+            left = end - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(interval, left))
+            interval = min(interval * 2, _POLL_S[1])
+        return True
+
     # -------------------------------------------------------------------------------------
 
     def _only_live(self, path: str) -> None:
@@ -283,6 +385,30 @@ class Host:
             raise HostRefused(
                 [Problem(path, f"a captured tree is never written (root {self.root})", "Run against the host itself.")]
             )
+
+    def _without_links(self, start: str, path: str) -> str:
+        """A path below a folder of a captured tree that has no links, as the tree's own machine would resolve it."""
+        done = [part for part in start.split("/") if part]
+        left = path.split("/")[::-1]
+        links = 0
+        while left:
+            part = left.pop()
+            if part in ("", "."):
+                continue
+            if part == "..":
+                done = done[:-1]
+                continue
+            try:
+                target = os.readlink(os.path.join(self.root, *done, part))
+            except OSError:
+                done.append(part)
+                continue
+            links += 1
+            if links > _MAX_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            done = [] if target.startswith("/") else done
+            left += target.split("/")[::-1]
+        return "/" + "/".join(done)
 
     def _make_folders(self, folder: str) -> None:
         if os.path.isdir(folder):
@@ -295,6 +421,14 @@ class Host:
         """Give a replaced file the SELinux label that the policy wants for its path."""
         if self.exists("/sys/fs/selinux/enforce") and not isinstance(self.program("restorecon"), Absent):
             self.run(["restorecon", path])
+
+
+def _variable(environment: str, name: str) -> list[str]:
+    """The words of a variable in a process's environment."""
+    for entry in environment.split("\0"):
+        if entry.startswith(f"{name}="):
+            return entry[len(name) + 1 :].split()
+    return []
 
 
 def _locked(handle: int) -> bool:

@@ -10,6 +10,7 @@ value that waits for its boot from one that did not survive it.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -75,12 +76,13 @@ class Owned:
             self.records[path] = {**kept, "before": before, "resource": resource, "boot": boot}
         self.save(host)
 
-    def confirm(self, host: Store, change: Change) -> None:
+    def confirm(self, host: Store, change: Change, learnt: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         """Note that a change was made: add what is known now, drop the records of what has been undone."""
-        if not change.confirm and not change.forget:
+        if not change.confirm and not change.forget and not learnt:
             return
-        for path, more in change.confirm.items():
-            self.records[path] = {**self.records[path], **more}
+        for more in (change.confirm, learnt or {}):
+            for path, facts in more.items():
+                self.records[path] = {**self.records[path], **facts}
         for path in change.forget:
             self.records.pop(path, None)
         self.save(host)

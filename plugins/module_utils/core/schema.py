@@ -21,7 +21,11 @@ _TYPE_WORDS = {"str": "text", "int": "a whole number", "bool": "true or false", 
 
 @dataclass(frozen=True)
 class Field:
-    """One option. Its name is the inventory variable and the module's option alike: one name for one thing."""
+    """One option. Its name is the inventory variable and the module's option alike: one name for one thing.
+
+    ``fields`` are the options inside: of each entry of a list (``elements`` is ``dict``), or of a ``dict`` itself.
+    A ``dict`` without fields is any mapping.
+    """
 
     name: str
     kind: str
@@ -108,10 +112,13 @@ def unknown(path: str, name: str, known: Iterable[str]) -> Problem:
 
 
 def wrong_type(path: str, value: Any, wanted: str) -> IntentError:
-    """The error of a value whose type does not fit."""
-    return IntentError(
-        [Problem(path, "has the wrong type", "Correct the inventory.", found=f"{value!r}", wanted=wanted)]
-    )
+    """The error of a value whose type does not fit.
+
+    Where text is wanted and YAML made something else of it (0302 is the number 194, 0000:01:00.0 is 60.0), quotes help.
+    """
+    scalar = isinstance(value, (bool, int, float)) and wanted == _TYPE_WORDS["str"]
+    advice = "Put it in quotes, so that YAML leaves it as it is." if scalar else "Correct the inventory."
+    return IntentError([Problem(path, "has the wrong type", advice, found=f"{value!r}", wanted=wanted)])
 
 
 def _value(entry: Field, path: str, given: Any) -> Any:
@@ -139,6 +146,8 @@ def _value(entry: Field, path: str, given: Any) -> Any:
         )
     if entry.kind == "list":
         value = _elements(entry, path, value)
+    elif entry.fields:
+        value = parse_fields(entry.fields, value, f"{path}.")
     return entry.check(path, value) if entry.check else value
 
 

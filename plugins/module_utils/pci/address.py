@@ -8,9 +8,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from ..core.errors import IntentError, Problem
+
 _WRITTEN = re.compile(
     r"(?:0x)?(?:(?P<domain>[0-9a-fA-F]{1,8}):)?(?P<bus>[0-9a-fA-F]{1,2}):(?P<device>[0-9a-fA-F]{1,2})\.(?P<function>[0-7])"
 )
+_FORM = "domain:bus:device.function, such as 0000:3b:00.0"
 
 
 @dataclass(frozen=True, order=True)
@@ -30,7 +33,7 @@ class Address:
         """
         match = _WRITTEN.fullmatch(text.strip())
         if match is None or int(match["device"], 16) > 0x1F:
-            raise ValueError("is not a PCI address of the form domain:bus:device.function, such as 0000:3b:00.0")
+            raise ValueError(f"is not a PCI address of the form {_FORM}")
         return cls(
             int(match["domain"] or "0", 16), int(match["bus"], 16), int(match["device"], 16), int(match["function"])
         )
@@ -47,3 +50,26 @@ class Address:
         """The function whose routing id lies further by that much, which may be on a later bus (SR-IOV offset and stride)."""
         there = self.routing_id + distance
         return Address(self.domain, there >> 8 & 0xFF, there >> 3 & 0x1F, there & 0x7)
+
+
+def address_in(path: str, text: str) -> Address:
+    """The address that an inventory value means; IntentError, with what may have been meant, otherwise."""
+    try:
+        return Address.parse(text)
+    except ValueError:
+        near = _nearest(text)
+        advice = f"Did you mean {near}?" if near else "Look it up with host_topology_info or lspci -D."
+        raise IntentError([Problem(path, "is not a PCI address", advice, found=repr(text), wanted=_FORM)]) from None
+
+
+def _nearest(text: str) -> str:
+    """The address with the same digits and the right signs between them, a missing function taken for the first."""
+    parts = re.findall(r"[0-9a-fA-F]+", text)
+    if len(parts) == 3 and len(parts[0]) >= 4:
+        parts.append("0")
+    if len(parts) not in (3, 4) or any(not 1 <= len(part) <= 8 for part in parts):
+        return ""
+    try:
+        return str(Address.parse(f"{':'.join(parts[:-1])}.{parts[-1]}"))
+    except ValueError:
+        return ""

@@ -9,6 +9,7 @@ ABSENT, one that could not be learnt is Unreadable with the reason: neither is e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Union
@@ -16,6 +17,9 @@ from typing import Union
 from ..core.change import ABSENT, Absent, Unreadable
 from .address import Address
 from .config_space import ConfigSpace
+
+# phys_port_name of a representor: controller, PF, then VF or subfunction (Linux, devlink port naming).
+_REPRESENTOR = re.compile(r"(c\d+)?pf\d+((vf|sf)\d+)?")
 
 Number = Union[int, Absent, Unreadable]
 Word = Union[str, Absent, Unreadable]
@@ -72,6 +76,11 @@ class Netdev:
     switch_id: Word
     master: str  # bond, bridge or team above it; empty: none
 
+    @property
+    def is_representor(self) -> bool:
+        """True for the host's end of a VF or subfunction, which is not a port of the function it hangs below."""
+        return isinstance(self.port_name, str) and _REPRESENTOR.fullmatch(self.port_name) is not None
+
 
 @dataclass(frozen=True)
 class Function:
@@ -102,6 +111,13 @@ class Function:
     rdma: tuple[str, ...] = ()
     disks: tuple[str, ...] = ()  # block devices of the function: nvme0n1, vda
     boot_vga: bool = False
+    # What could not be learnt and has no place above to say so, by name (bars, netdevs, rdma, disks), with the cause.
+    unread: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ids(self) -> str:
+        """Vendor and device as people write them."""
+        return f"{self.vendor:04x}:{self.device:04x}"
 
     @property
     def is_bridge(self) -> bool:
@@ -113,6 +129,16 @@ class Function:
         """True for a virtual function."""
         return self.physfn is not None
 
+    @property
+    def is_pf(self) -> bool:
+        """True for what can have virtual functions, whether or not that could be read in full."""
+        return self.sriov is not ABSENT
+
+    @property
+    def ports(self) -> tuple[Netdev, ...]:
+        """Its own network devices, without the representors that hang below a PF."""
+        return tuple(one for one in self.netdevs if not one.is_representor)
+
 
 @dataclass(frozen=True)
 class Tree:
@@ -120,6 +146,8 @@ class Tree:
 
     functions: Mapping[Address, Function] = field(default_factory=dict)
     group_types: Mapping[int, str] = field(default_factory=dict)  # identity, DMA, DMA-FQ, ...
+    # Functions that are there and about which too little could be learnt to say what they are, with the cause.
+    unread: Mapping[Address, str] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Function]:
         return (self.functions[address] for address in sorted(self.functions))
@@ -139,3 +167,25 @@ class Tree:
     def group(self, number: int) -> tuple[Function, ...]:
         """The functions of an IOMMU group, bridges included."""
         return tuple(one for one in self if one.iommu_group == number)
+
+    def below(self, bridge: Function) -> tuple[Function, ...]:
+        """The functions directly below a bridge."""
+        return tuple(one for one in self if one.parent == bridge.address)
+
+    def vfs(self, pf: Function) -> tuple[Function, ...]:
+        """The VFs of a PF by VF number."""
+        addresses = pf.sriov.vfs if isinstance(pf.sriov, Sriov) else ()
+        return tuple(self.functions[address] for address in addresses if address in self.functions)
+
+    def port(self, function: Function) -> str:
+        """Where a function is plugged: its root bus, then device.function of each step down to it.
+
+        No other bus number is in it, so it is the same when buses below a root bus are renumbered. A VF has the
+        place of its PF and its VF number, such as ``pci0000:20/00.0/00.0/vf3``. A step that could not be read is ``?``.
+        """
+        owner = self.functions.get(function.physfn) if function.physfn is not None else None
+        if owner is not None and isinstance(owner.sriov, Sriov) and function.address in owner.sriov.vfs:
+            return f"{self.port(owner)}/vf{owner.sriov.vfs.index(function.address)}"
+        steps = [function, *self.above(function)]
+        lost = [] if steps[-1].parent is None else ["?"]
+        return "/".join([function.root_bus, *lost, *(str(one.address)[-4:] for one in reversed(steps))])

@@ -77,6 +77,99 @@ def test_the_id_of_the_boot_is_empty_where_there_is_none(live: Host, tmp_path: P
     assert live.machine() == "x86_64"
 
 
+def test_bytes_are_got_by_one_read_from_a_place_on(live: Host, tmp_path: Path) -> None:
+    (tmp_path / "etc/a").write_bytes(bytes(range(256)) * 20)
+    assert live.read_bytes("/etc/a") == bytes(range(256)) * 16
+    assert live.read_bytes("/etc/a", 3, 254) == b"\xfe\xff\x00"
+    assert live.read_bytes("/etc/a", 3, 9000) == b""
+    assert live.read_bytes("/etc/none") is ABSENT
+    assert live.read_bytes("/etc/a/none") is ABSENT
+    assert live.read_bytes("/etc") == Unreadable("/etc: Is a directory")
+    os.mkfifo(tmp_path / "etc/pipe")
+    assert live.read_bytes("/etc/pipe") == Unreadable("/etc/pipe: Illegal seek")  # nobody is waited for
+
+
+@pytest.mark.parametrize("number", [errno.ENODEV, errno.ENXIO, errno.EOPNOTSUPP])
+def test_what_a_device_does_not_have_is_absent(live: Host, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def refuse(handle: int, size: int, start: int) -> bytes:
+        raise OSError(number, os.strerror(number))
+
+    (Path(live.root) / "etc/a").touch()
+    monkeypatch.setattr(os, "pread", refuse)
+    assert live.read_bytes("/etc/a") is ABSENT
+
+
+def test_bytes_that_are_refused_are_unreadable(live: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(handle: int, size: int, start: int) -> bytes:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    (Path(live.root) / "etc/a").touch()
+    monkeypatch.setattr(os, "pread", refuse)
+    assert live.read_bytes("/etc/a") == Unreadable("/etc/a: Invalid argument")
+
+
+def test_a_link_says_where_it_leads_and_need_not_lead_anywhere(live: Host, tmp_path: Path) -> None:
+    (tmp_path / "etc/a").symlink_to("../none/b")
+    (tmp_path / "etc/file").touch()
+    (tmp_path / "etc/folder").symlink_to(".")
+    assert live.link("/etc/a") == live.link("/etc/folder/a") == "../none/b"
+    assert live.link("/etc/none") is ABSENT
+    assert live.link("/etc/file") == Unreadable("/etc/file: is no link")
+
+
+# Links of a captured tree ----------------------------------------------------------------
+
+
+@pytest.fixture
+def captured(tmp_path: Path) -> Host:
+    """A tree beside a secret of the machine that judges it."""
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "root/etc").mkdir(parents=True)
+    (tmp_path / "root/secret").write_text("its own")
+    return Host(str(tmp_path / "root"))
+
+
+@pytest.mark.parametrize(
+    "target", ["/secret", "../secret", "../../secret", "../../../../../secret", "/etc/../secret", "up/secret", "more"]
+)
+def test_links_of_a_captured_tree_stay_inside_it(captured: Host, tmp_path: Path, target: str) -> None:
+    (tmp_path / "root/etc/a").symlink_to(target)
+    (tmp_path / "root/etc/more").symlink_to("up/secret")
+    (tmp_path / "root/etc/up").symlink_to("../..")
+    assert captured.read_text("/etc/a") == "its own"
+    assert captured.read_bytes("/etc/a") == b"its own"
+    assert captured.link("/etc/a") == target
+    assert captured.exists("/etc/a")
+    assert captured.names("/etc/up") == captured.names("/") == ("etc", "secret")
+
+
+def test_a_captured_link_to_what_only_this_machine_has_leads_nowhere(captured: Host, tmp_path: Path) -> None:
+    (tmp_path / "root/etc/a").symlink_to(tmp_path / "secret")
+    (tmp_path / "root/usr").symlink_to("/usr")
+    assert captured.read_text("/etc/a") is captured.read_bytes("/etc/a") is ABSENT
+    assert not captured.exists("/etc/a")
+    assert captured.program("env") is ABSENT
+
+
+def test_captured_links_in_a_circle_are_unreadable(captured: Host, tmp_path: Path) -> None:
+    (tmp_path / "root/etc/a").symlink_to("b")
+    (tmp_path / "root/etc/b").symlink_to("a")
+    (tmp_path / "root/usr").symlink_to("usr")
+    for answer in (captured.read_text("/etc/a"), captured.read_bytes("/etc/b"), captured.names("/etc/a/c")):
+        assert isinstance(answer, Unreadable)
+        assert answer.cause.endswith("Too many levels of symbolic links")
+    assert not captured.exists("/etc/a")
+    assert captured.program("env") is ABSENT
+    assert captured.link("/etc/a") == "b"
+
+
+def test_a_captured_chain_is_followed_as_far_as_the_kernel_would(captured: Host, tmp_path: Path) -> None:
+    for number in range(41):
+        (tmp_path / f"root/etc/{number}").symlink_to(str(number - 1) if number else "../secret")
+    assert captured.read_text("/etc/39") == "its own"
+    assert isinstance(captured.read_text("/etc/40"), Unreadable)
+
+
 # Writing ---------------------------------------------------------------------------------
 
 
@@ -170,28 +263,6 @@ def test_what_is_no_file_is_not_replaced(live: Host, tmp_path: Path) -> None:
         with pytest.raises(HostRefused, match=f"{path}: is no file that could be replaced \\(found {found}\\)"):
             live.write_text(path, "x")
     assert Path("/dev/null").is_char_device()
-
-
-# Waiting ---------------------------------------------------------------------------------
-
-
-def test_a_condition_is_asked_at_least_once_and_until_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[float] = []
-    monkeypatch.setattr(door.time, "sleep", slept.append)
-    answers = iter([False, False, True])
-    assert Host().until(lambda: next(answers), timeout_s=60, every_s=0.3) is True
-    assert slept == [0.3, 0.3]
-    assert Host().until(lambda: True, timeout_s=0) is True
-    assert Host().until(lambda: False, timeout_s=0) is False
-    assert slept == [0.3, 0.3]
-
-
-def test_a_wait_ends_at_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [100.0]
-    monkeypatch.setattr(door.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(door.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
-    assert Host().until(lambda: False, timeout_s=1, every_s=0.4) is False
-    assert clock == [101.0]
 
 
 def test_a_lock_that_comes_free_is_taken_and_one_that_does_not_is_refused(live: Host, tmp_path: Path) -> None:

@@ -32,6 +32,18 @@ SCHEMA = Schema(
         Field("toy_map", "dict", ("A mapping.",)),
     ),
 )
+NESTED = Schema(
+    "nest",
+    "nest_",
+    (
+        Field(
+            "nest_port",
+            "dict",
+            ("One port.",),
+            fields=(*PORT, Field("inner", "dict", ("A port in it.",), fields=PORT)),
+        ),
+    ),
+)
 
 
 def problems(params: dict[str, Any]) -> list[str]:
@@ -70,7 +82,7 @@ def test_all_problems_come_at_once_with_dotted_paths() -> None:
         "toy_ports[1]: has the wrong type (found 'x', wanted a mapping). Correct the inventory.",
         "toy_ports[2].trsut: is not a known name. Did you mean trust?",
         "toy_ports[2].vfs: is too small (found -2, wanted at least 0). Give a larger number.",
-        "toy_words[1]: has the wrong type (found 1, wanted text). Correct the inventory.",
+        "toy_words[1]: has the wrong type (found 1, wanted text). Put it in quotes, so that YAML leaves it as it is.",
     ]
 
 
@@ -121,6 +133,44 @@ def test_module_arguments_and_documentation_are_the_same_table() -> None:
     assert spec["toy_ports"]["options"]["name"] == {"type": "str", "required": True}
     assert list(spec) == list(options) == list(SCHEMA.variables())
     assert options["toy_ports"]["options"]["vfs"] == {"description": ["How many."], "type": "int"}
+
+
+# A mapping with options of its own -----------------------------------------------------------
+
+
+def test_a_mapping_with_fields_is_filled_and_checked_like_the_entries_of_a_list() -> None:
+    inner = {"name": "b", "vfs": None, "trust": False}
+    parsed = NESTED.parse({"nest_port": {"name": "a", "vfs": "8", "inner": {"name": "b", "trust": "no"}}})
+    assert parsed == {"nest_port": {"name": "a", "vfs": 4, "trust": True, "inner": inner}}
+    assert NESTED.parse({}) == {"nest_port": None}
+
+
+def test_problems_of_a_mapping_with_fields_have_dotted_paths() -> None:
+    with pytest.raises(IntentError) as caught:
+        NESTED.parse({"nest_port": {"vfs": 3, "inner": {"name": "b", "vsf": 1, 7: "x"}}})
+    assert [str(problem) for problem in caught.value.problems] == [
+        "nest_port.inner.7: is not a known name. Known are: name, trust, vfs.",
+        "nest_port.inner.vsf: is not a known name. Did you mean vfs?",
+        "nest_port.name: is missing. Set it: What it is called.",
+        "nest_port.vfs: is odd (found 3). Give an even number.",
+    ]
+    with pytest.raises(IntentError, match=r"^nest_port: has the wrong type \(found \['a'\], wanted a mapping\)"):
+        NESTED.parse({"nest_port": ["a"]})
+
+
+def test_a_mapping_with_fields_is_documented_with_them() -> None:
+    spec, options = NESTED.argument_spec()["nest_port"], NESTED.options()["nest_port"]
+    assert spec["type"] == "dict"
+    assert spec["options"]["inner"]["options"]["name"] == {"type": "str", "required": True}
+    assert options["options"]["inner"]["options"]["vfs"] == {"description": ["How many."], "type": "int"}
+    assert "options" not in SCHEMA.argument_spec()["toy_map"]
+
+
+@pytest.mark.parametrize("given", [194, 60.0, True])
+def test_text_that_yaml_took_for_something_else_is_asked_for_in_quotes(given: Any) -> None:
+    schema = Schema("t", "t_", (Field("t_x", "str", ("X.",)),))
+    with pytest.raises(IntentError, match=r"wanted text\)\. Put it in quotes, so that YAML leaves it as it is\.$"):
+        schema.parse({"t_x": given})
 
 
 # The variables of a site -----------------------------------------------------------------

@@ -50,7 +50,7 @@ def test_a_device_that_comes_late_is_waited_for_and_the_others_are_not_held_up(d
     findings, said = run(debian, Ports("one", ("a",)), two)
     assert verdict_of(findings) is True
     assert (count(debian, "a"), debian.clock_s) == ("4", 20)
-    assert two.applied == ["b", "by 1.0"]
+    assert two.applied == ["b", "by 0.5"]
     assert said == [
         "not yet: one[a]: is not there. See the kernel's log.",
         "two: 1 changes made: two[b]",

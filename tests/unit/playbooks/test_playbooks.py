@@ -28,7 +28,7 @@ def test_rollback_wants_nothing_of_any_resource() -> None:
 
 def test_rollback_overrides_every_variable_that_can_ask_for_something() -> None:
     """A variable left out would keep the inventory's value; thresholds and ways of doing ask for nothing."""
-    ways = {"kernel_iommu_without_table", "kernel_boot_loader", "kernel_hugepages_keep_mib"}
+    ways = {"kernel_iommu_without_table", "kernel_boot_loader", "kernel_hugepages_keep_mib", "gpudirect_replaced"}
     ways |= {"host_boot_timeout_s", "host_boot_device_timeout_s", "host_boot_drift_interval", "host_boot_metrics_path"}
     asking = {name for resource in site.RESOURCES for name in resource.SCHEMA.variables()} - ways
     assert set(play("rollback.yml")["vars"]) == asking

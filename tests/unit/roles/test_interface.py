@@ -8,12 +8,22 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.vela.gpudirect.plugins.module_utils import host_boot, hugepages, kernel_args, reboot, site
+from ansible_collections.vela.gpudirect.plugins.module_utils import (
+    host_boot,
+    hugepages,
+    kernel_args,
+    pci_driver,
+    reboot,
+    site,
+    sriov,
+)
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.schema import Schema
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLES: dict[str, tuple[str, tuple[Schema, ...]]] = {
     "kernel": ("IOMMU, kernel arguments and huge pages of a host.", (kernel_args.SCHEMA, hugepages.SCHEMA)),
+    "sriov": ("VFs of SR-IOV ports and their attributes.", (sriov.SCHEMA,)),
+    "pci_driver": ("Drivers of PCI devices, now and at every boot.", (pci_driver.SCHEMA,)),
     "host_boot": ("What a boot loses comes back at every boot, and drift is told.", (host_boot.SCHEMA,)),
     "reboot": ("One coalesced reboot for everything that waits for it, with consent.", (reboot.SCHEMA,)),
     "preflight": ("Why a host could not be looked at, in plain sentences.", ()),
@@ -29,7 +39,9 @@ class _Indented(yaml.SafeDumper):
 
 
 def options_of(schemas: tuple[Schema, ...]) -> dict[str, Any]:
-    return {name: option for schema in schemas for name, option in schema.options().items()}
+    """The options of a role; those of the whole site are not any role's."""
+    options = {name: option for schema in schemas for name, option in schema.options().items()}
+    return {name: option for name, option in options.items() if name not in site.SCHEMA.variables()}
 
 
 def rendered(role: str) -> str:
@@ -72,7 +84,9 @@ def test_a_role_passes_every_option_of_a_resource_under_its_own_name(resource: A
     name = f"vela.gpudirect.{resource.SCHEMA.name}"
     (passed,) = [task[name] for task in tasks if name in task]
     assert set(passed) == {*resource.SCHEMA.variables(), "gpudirect_allow"}
-    assert all(value == f"{{{{ {option} }}}}" for option, value in passed.items() if option != "gpudirect_allow")
+    for option, value in passed.items():
+        of_the_site = option in site.SCHEMA.variables()
+        assert value == f"{{{{ {option}{' | default(omit)' if of_the_site else ''} }}}}"
 
 
 def test_the_roles_know_all_variables_of_the_engine() -> None:

@@ -1,0 +1,185 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From entries to the devices of one host: each device once, and each the one that it was when it was recorded. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..core.change import Absent, Deferred
+from ..core.errors import GpudirectError, HostRefused, Problem, UnreadableState
+from ..pci.address import Address
+from ..pci.identity import differences, identity
+from ..pci.select import chosen, matches
+from ..pci.tree import Function, Sriov, Tree
+from ..vf.intent import Entry as Port
+from .intent import Entry
+
+_DEVICE = "pci_driver["
+_IDS = ("vendor", "device", "subsystem_vendor", "subsystem_device")
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device and the entry that it belongs to. ``anew``: another device was recorded at its address, and that is meant."""
+
+    entry: Entry
+    function: Function
+    anew: bool = False
+
+    @property
+    def address(self) -> str:
+        """Its address as text."""
+        return str(self.function.address)
+
+    @property
+    def driver(self) -> str:
+        """The driver that it is to have."""
+        return self.entry.driver
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The devices by address, what waits for VFs, and the PFs whose VFs are about to be made anew."""
+
+    devices: tuple[Device, ...] = ()
+    deferred: tuple[Deferred, ...] = ()
+    remade: frozenset[str] = frozenset()
+
+    def of(self, address: Address) -> Device | None:
+        """The device at an address, if an entry selects it."""
+        return next((one for one in self.devices if one.function.address == address), None)
+
+
+def record_of(address: Address | str) -> str:
+    """The change and record path of a device."""
+    return f"{_DEVICE}{address}]"
+
+
+def recorded(owned: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The records of devices by address."""
+    return {
+        path[len(_DEVICE) : -1]: record
+        for path, record in owned.items()
+        if path.startswith(_DEVICE) and "identity" in record
+    }
+
+
+def with_known_serials(tree: Tree, owned: Mapping[str, Any]) -> Tree:
+    """The tree with the serial numbers of drives that the driver they have now does not tell.
+
+    The rest of what is known of such a device is still compared.
+    """
+    functions = dict(tree.functions)
+    for text, record in recorded(owned).items():
+        function, serial = functions.get(Address.parse(text)), record["identity"].get("serial")
+        if function is not None and serial and isinstance(function.serial, Absent) and not function.is_vf:
+            told = replace(function, serial=serial)
+            if not differences(record["identity"], told, tree):
+                functions[function.address] = told
+    return replace(tree, functions=functions)
+
+
+def candidates(entries: Sequence[Entry], tree: Tree) -> dict[Address, str]:
+    """What the entries match, whether or not that can be meant: wanted driver by address. For readers."""
+    return {one.address: entry.driver for entry in entries for one in matches(entry.selector, tree)}
+
+
+def choose(
+    entries: Sequence[Entry], ports: Sequence[Port], replaced: Sequence[str], tree: Tree, owned: Mapping[str, Any]
+) -> Choice:
+    """The devices of every entry; all that speaks against any of them in one error."""
+    problems: list[Problem] = []
+    kinds: set[type[GpudirectError]] = set()
+    devices: dict[Address, Device] = {}
+    deferred: list[Deferred] = []
+    remade: set[str] = set()
+    for entry in entries:
+        coming = _coming(entry, ports, tree)
+        if coming:
+            remade |= coming.keys()
+            deferred.append(
+                Deferred("pci_driver", "sriov", f"{entry.path} ({entry.name}): {'; '.join(coming.values())}")
+            )
+            continue
+        try:
+            found = chosen(f"{entry.path}.select", entry.selector, tree, entry.expect, only=_takable)
+        except GpudirectError as error:
+            problems.extend(error.problems)
+            kinds.add(type(error))
+            continue
+        for function in found:
+            other = devices.get(function.address)
+            if other:
+                fact = f"selects {function.address}, which {other.entry.path} selects too"
+                problems.append(Problem(f"{entry.path}.select", fact, "Narrow one of the two."))
+                continue
+            wrong, anew = _judged(entry, function, replaced, tree, owned)
+            problems.extend(wrong)
+            devices[function.address] = Device(entry, function, anew)
+    if problems:
+        raise (UnreadableState if kinds == {UnreadableState} else HostRefused)(problems)
+    return Choice(tuple(devices[address] for address in sorted(devices)), tuple(deferred), frozenset(remade))
+
+
+def _takable(function: Function) -> str:
+    return "it is a bridge, which carries others" if function.is_bridge else ""
+
+
+def _coming(entry: Entry, ports: Sequence[Port], tree: Tree) -> dict[str, str]:
+    """The PFs of an entry whose VFs are made or remade earlier in the run, with why, by address."""
+    if entry.selector.vfs_of is None:
+        return {}
+    wanted = {one.address: port.vfs for port in ports for one in matches(port.selector, tree) if one.is_pf}
+    coming = {}
+    for pf in matches(entry.selector.vfs_of, tree):
+        there = pf.sriov.enabled if isinstance(pf.sriov, Sriov) else 0
+        count = wanted.get(pf.address, there)
+        if pf.is_pf and count not in (0, there):
+            coming[str(pf.address)] = f"{pf.address} has {there} VFs and gets {count}"
+    return coming
+
+
+def _judged(
+    entry: Entry, function: Function, replaced: Sequence[str], tree: Tree, owned: Mapping[str, Any]
+) -> tuple[list[Problem], bool]:
+    """Whether it is the device that it is taken for. Second value: it is another one, on purpose."""
+    records = recorded(owned)
+    meant = {str(function.address), str(function.physfn)} & set(replaced)
+    record = records.get(str(function.address))
+    if record is not None:
+        found = differences(record["identity"], function, tree)
+        if not found:
+            return [], False
+        fact = f"{function.address} is not the device that was recorded there: {' and '.join(found)}"
+    else:
+        before = _elsewhere(function, tree, records)
+        if before is None:
+            return [], False
+        meant |= {before} & set(replaced)
+        fact = f"{function.address} is the device that was recorded at {before}"
+    if meant:
+        return [], True
+    advice = "See what was replaced, plugged elsewhere or renumbered. Put the address into gpudirect_replaced when it is meant."
+    return [Problem(f"{entry.path}.select", fact, advice)], False
+
+
+def _elsewhere(function: Function, tree: Tree, records: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """The address at which this very device is on record, where it is no longer: plugged elsewhere, or renumbered."""
+    now = identity(function, tree)
+    for text, record in sorted(records.items()):
+        kept, address = record["identity"], Address.parse(text)
+        there = tree.get(address)
+        if there is not None and not differences(kept, there, tree):
+            continue
+        renumbered = "port" in kept and not differences(kept, function, tree)
+        # All functions of a card have its serial number, and so have its VFs.
+        alike = not function.is_vf and address.function == function.address.function
+        serial = kept.get("serial")
+        moved = alike and serial is not None and all(now.get(name) == kept[name] for name in (*_IDS, "serial"))
+        if renumbered or moved:
+            return text
+    return None

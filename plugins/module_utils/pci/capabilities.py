@@ -1,0 +1,70 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The words of those capabilities that policies look at. Offsets: Linux include/uapi/linux/pci_regs.h."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+from ..core.change import ABSENT, Absent, Unreadable
+from .config_space import ACS, ATS, SERIAL, SRIOV, ConfigSpace
+
+# Names of the bits of both ACS words, lowest first, as lspci writes them.
+ACS_BITS = ("SrcValid", "TransBlk", "ReqRedir", "CmpltRedir", "UpstreamFwd", "EgressCtrl", "DirectTrans")
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a function can do and what is switched on in it, as the registers hold it."""
+
+    capability: int
+    control: int
+
+
+@dataclass(frozen=True)
+class Ats(Words):
+    """Address Translation Services."""
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the function may ask for translations. Of a VF that means something only while a guest has it."""
+        return bool(self.control & 0x8000)
+
+    @property
+    def smallest_unit(self) -> int:
+        """Smallest translation unit: 0 is 4 KiB, 1 is 8 KiB and so on."""
+        return self.control & 0x1F
+
+
+def acs(config: ConfigSpace) -> Union[Words, Absent, Unreadable]:
+    """Access Control Services of a port."""
+    at = config.extended(ACS)
+    return Words(config.word(at + 4), config.word(at + 6)) if isinstance(at, int) else at
+
+
+def acs_names(word: int) -> list[str]:
+    """The names of the bits that are set in an ACS word."""
+    return [name for bit, name in enumerate(ACS_BITS) if word >> bit & 1]
+
+
+def ats(config: ConfigSpace) -> Union[Ats, Absent, Unreadable]:
+    """Address Translation Services of a device."""
+    at = config.extended(ATS)
+    return Ats(config.word(at + 4), config.word(at + 6)) if isinstance(at, int) else at
+
+
+def device_serial(config: ConfigSpace) -> Union[str, Absent, Unreadable]:
+    """Device Serial Number as lspci writes it; one of zeros or of ones was never given."""
+    at = config.extended(SERIAL)
+    if not isinstance(at, int):
+        return at
+    number = config.data[at + 4 : at + 12][::-1]
+    return ABSENT if set(number) in ({0x00}, {0xFF}) else "-".join(f"{byte:02x}" for byte in number)
+
+
+def total_vfs(config: ConfigSpace) -> Union[int, Absent, Unreadable]:
+    """TotalVFs of the SR-IOV capability. The driver may allow fewer."""
+    at = config.extended(SRIOV)
+    return config.word(at + 0x0E) if isinstance(at, int) else at

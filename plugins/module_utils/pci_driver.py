@@ -1,0 +1,360 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Devices that get a driver of the operator's choice: at every boot before any other is loaded for them, and now.
+
+Two stores. The next boot: udev rules with an identity guard, in the initramfs of every installed kernel (``early``);
+VFs are not in them, a boot does not have them yet. Now: ``driver_override`` of each function (``assign``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Union
+
+from .assign import binding
+from .assign.choice import Choice, candidates, choose, record_of, recorded, with_known_serials
+from .assign.intent import BLACKLIST_FIELD, DEVICES_FIELD, Entry, blacklist_problems, entries_of
+from .core.change import ABSENT, Absent, Awaiting, Change, Deferred, Plan, Unreadable
+from .core.errors import HostRefused, IntentError, Problem, UnreadableState
+from .core.host import Host
+from .core.owned import Owned
+from .core.schema import Schema, unknown
+from .early import barred, files, images, modules, store
+from .iommu import IOMMU_FIELD
+from .pci import disks, sysfs, uses
+from .pci.address import Address
+from .pci.replaced import REPLACED_FIELD
+from .pci.tree import Function, Tree
+from .vf.intent import PORTS_FIELD
+from .vf.intent import Entry as Port
+from .vf.intent import entries_of as ports_of
+
+NVIDIA = 0x10DE
+
+SCHEMA = Schema(
+    "pci_driver",
+    "pci_driver_",
+    (DEVICES_FIELD, BLACKLIST_FIELD, PORTS_FIELD, IOMMU_FIELD, REPLACED_FIELD),
+)
+
+
+@dataclass(frozen=True)
+class Desired:
+    """Entries of devices, modules to bar (None: by the devices), and what other resources will bring."""
+
+    entries: tuple[Entry, ...] = ()
+    blacklist: Union[tuple[str, ...], None] = ()
+    ports: tuple[Port, ...] = ()
+    iommu: bool = False
+    replaced: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """True when nothing at all is asked for."""
+        return not self.entries and not self.blacklist
+
+
+@dataclass(frozen=True)
+class Current:
+    """The PCI tree, the early part, the kernel's modules, registered drivers with their modules, and what is in use."""
+
+    tree: Tree = field(default_factory=Tree)
+    early: images.Store = field(default_factory=images.Store)
+    modules: modules.Modules = field(default_factory=modules.Modules)
+    drivers: Mapping[str, str] = field(default_factory=dict)
+    uses: uses.Uses = field(default_factory=dict)
+    mounted: frozenset[str] = frozenset()
+    boot: str = ""
+    live: bool = True  # False: a captured tree, which has no kernel to be asked
+
+
+# parse -----------------------------------------------------------------------------------
+
+
+def parse(params: Mapping[str, Any]) -> Desired:
+    """Wanted drivers and barred modules; finds typos and contradictions over all its options."""
+    values, problems = SCHEMA.parse_all(params)
+    entries: tuple[Entry, ...] = ()
+    ports: tuple[Port, ...] = ()
+    try:
+        entries = entries_of(values["pci_driver_devices"])
+    except IntentError as error:
+        problems.extend(error.problems)
+    try:
+        ports = ports_of(values["sriov_ports"])
+    except IntentError as error:
+        problems.extend(error.problems)
+    problems += blacklist_problems(values["pci_driver_blacklist"] or (), entries)
+    if problems:
+        raise IntentError(problems)
+    given = values["pci_driver_blacklist"]
+    return Desired(
+        entries,
+        (None if entries else ()) if given is None else files.with_followers(given),
+        # Without devices of its own, nothing waits for what other resources bring.
+        ports if entries else (),
+        entries != () and values["kernel_iommu"] != "unmanaged",
+        tuple(values["gpudirect_replaced"]) if entries else (),
+    )
+
+
+def lost_at_boot(desired: Desired) -> bool:
+    """The drivers of VFs are; of other devices the boot is asked whether its rules have worked."""
+    return bool(desired.entries)
+
+
+# read ------------------------------------------------------------------------------------
+
+
+def read(host: Host, desired: Desired) -> Current:
+    """The devices and the early part of a host. What they are used for is asked only of those that might be taken."""
+    owned = Owned.load(host).of(SCHEMA.name)
+    if desired.empty and not owned:
+        return Current()
+    tree = with_known_serials(sysfs.read(host), owned)
+    if host.captured:
+        return Current(tree, live=False)
+    early = images.read(host)
+    wanted = candidates(desired.entries, tree)
+    drivers = _drivers(host)
+    kernel = modules.read(host, {entry.driver for entry in desired.entries}, {image.kernel for image in early.images})
+    bar = _barred(desired, (function for function in tree if function.address in wanted))
+    risky = {name for name in {_module(one, drivers) for one in tree} if kernel.beneath([name]).intersection(bar)}
+    asked = [one for one in tree if _module(one, drivers) in risky or _may_be_taken(one, wanted, owned)]
+    mounts = disks.read(host, ()).mounts if bar else ()
+    return Current(
+        tree,
+        early,
+        kernel,
+        drivers,
+        uses.read(host, tree, asked),
+        frozenset(mount.kind for mount in mounts),
+        host.boot_id(),
+    )
+
+
+def _drivers(host: Host) -> dict[str, str]:
+    """Registered drivers and the modules that they are of; empty for a driver that is part of the kernel."""
+    names = host.names(binding.DRIVERS)
+    links = {name: host.link(f"{binding.DRIVERS}/{name}/module") for name in names} if isinstance(names, tuple) else {}
+    return {name: link.rpartition("/")[2] if isinstance(link, str) else "" for name, link in links.items()}
+
+
+def _module(function: Function, drivers: Mapping[str, str]) -> str:
+    """The module of a function's driver."""
+    driver = function.driver if isinstance(function.driver, str) else ""
+    return drivers.get(driver) or files.module_of(driver)
+
+
+def _barred(desired: Desired, functions: Iterable[Function]) -> tuple[str, ...]:
+    """The modules that must not be loaded; by default those that would take the NVIDIA devices that are selected."""
+    if desired.blacklist is not None:
+        return desired.blacklist
+    needed = {files.module_of(entry.driver) for entry in desired.entries}
+    named = any(function.vendor == NVIDIA for function in functions)
+    return tuple(one for one in files.with_followers(files.OF_NVIDIA) if one not in needed) if named else ()
+
+
+def _may_be_taken(function: Function, wanted: Mapping[Address, str], owned: Mapping[str, Any]) -> bool:
+    """Whether a plan may take a function from the driver that it has."""
+    if not isinstance(function.driver, str):
+        return False
+    if function.address in wanted:
+        return function.driver != wanted[function.address]
+    return str(function.address) in recorded(owned)
+
+
+# plan ------------------------------------------------------------------------------------
+
+
+def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
+    """Changes of the next boot, then those of the running host, then the way back of what is no longer wanted."""
+    if desired.empty and not owned:
+        return Plan()
+    choice = choose(desired.entries, desired.ports, desired.replaced, current.tree, owned)
+    bar = _barred(desired, (device.function for device in choice.devices))
+    problems = binding.group_problems(choice, current.tree)
+    if not current.live:
+        return _judged(problems)
+    problems += _unknown_drivers(desired, current) + _vital(desired, bar, choice, current)
+    early = store.plan(files.texts(current.early.builder, _guards(choice, current.tree), bar), current.early, owned)
+    problems += store.refusals(early, current.early)
+    live = _live(desired, choice, current, owned, _written(early, owned))
+    live += _unloading(bar, choice, live, current, _written(early, owned))
+    problems += [one for one in live if isinstance(one, Problem)]
+    if problems:
+        raise HostRefused(problems)
+    changes = [*early, *(one for one in live if isinstance(one, Change))]
+    changes += barred.plan_undo(bar, current.modules, owned, current.boot)
+    return Plan(
+        tuple(_on_record(changes, choice, current.tree, owned)),
+        (*choice.deferred, *(one for one in live if isinstance(one, Deferred))),
+        tuple(one for one in live if isinstance(one, Awaiting)),
+        tuple(_notes(early, bar, choice, current, owned)),
+    )
+
+
+def _judged(problems: Sequence[Problem]) -> Plan:
+    """What can be said of a captured tree: whether the devices can be given away as they are selected."""
+    if problems:
+        raise HostRefused(problems)
+    why = "what the devices are used for, and what the next boot has, is told by the running host only"
+    return Plan(deferred=(Deferred(SCHEMA.name, "the running host", why),))
+
+
+_Verdict = Union[Change, Awaiting, Deferred, Problem]
+
+
+def _guards(choice: Choice, tree: Tree) -> list[files.Guard]:
+    """The guards of the devices that a boot has from the beginning."""
+    return [
+        files.Guard(
+            device.address,
+            (one.root_bus, *(str(bridge.address) for bridge in reversed([*tree.above(one)])), device.address),
+            one.vendor,
+            one.device,
+            one.subsystem_vendor,
+            one.subsystem_device,
+            device.driver,
+        )
+        for device in choice.devices
+        if not (one := device.function).is_vf
+    ]
+
+
+def _written(early: Sequence[Change], owned: Mapping[str, Any]) -> str:
+    """The boot in which the early part was written; empty while it is still to be written."""
+    return "" if early else str(owned.get(store.EARLY, {}).get("boot", ""))
+
+
+def _live(desired: Desired, choice: Choice, current: Current, owned: Mapping[str, Any], written: str) -> list[_Verdict]:
+    """What the running host needs: each device with its driver, and back what no entry selects any more."""
+    verdicts: list[_Verdict] = []
+    grouped = any(isinstance(one.iommu_group, int) for one in current.tree)
+    for device in choice.devices:
+        group = device.function.iommu_group
+        if isinstance(group, Unreadable):
+            raise UnreadableState(
+                [Problem(device.address, f"its IOMMU group cannot be read: {group.cause}", "Run as root.")]
+            )
+        if files.is_vfio(device.driver) and isinstance(group, Absent):
+            verdicts.append(_without_group(desired.iommu and not grouped, device.entry, device.address))
+        else:
+            verdicts += binding.plan_bind(device, current.tree, current.uses, owned, written)
+    return [*verdicts, *binding.plan_release(choice, current.tree, current.uses, owned)]
+
+
+def _without_group(coming: bool, entry: Entry, address: str) -> Deferred | Problem:
+    """VFIO takes no device that the IOMMU does not know. ``coming``: it is off, and an earlier resource turns it on."""
+    if coming:
+        return Deferred(
+            SCHEMA.name, "kernel_args", f"{address} has no IOMMU group until the boot that turns the IOMMU on"
+        )
+    advice = "Set kernel_iommu: passthrough, and see whether the IOMMU is on in the BIOS."
+    return Problem(f"{entry.path}.driver", f"{address} has no IOMMU group, which {entry.driver} needs", advice)
+
+
+def _unknown_drivers(desired: Desired, current: Current) -> list[Problem]:
+    problems = []
+    known = {
+        *current.drivers,
+        *(name for name in ("vfio-pci", "pci-stub") if current.modules.here(files.module_of(name))),
+    }
+    for entry in desired.entries:
+        if entry.driver not in current.drivers and not current.modules.here(files.module_of(entry.driver)):
+            found = unknown(f"{entry.path}.driver", entry.driver, known)
+            fact = f"{entry.driver} is no driver of the running kernel {current.modules.running}"
+            problems.append(replace(found, fact=fact))
+    return problems
+
+
+def _vital(desired: Desired, bar: Sequence[str], choice: Choice, current: Current) -> list[Problem]:
+    """Barred modules without which the host does not boot or cannot be reached, or that the default bars for others too."""
+    vital: dict[str, str] = {}
+    for kind in sorted(current.mounted):
+        for name in current.modules.beneath([files.module_of(kind)] if kind in current.modules.loaded else []):
+            vital.setdefault(name, f"file systems of type {kind} are mounted")
+    for function in current.tree:
+        if choice.of(function.address) is not None:
+            continue
+        against = [use.what for use in current.uses.get(function.address, ()) if use.kind is uses.Kind.HOST]
+        if desired.blacklist is None and _module(function, current.drivers) in bar:
+            against.append("no entry selects it")
+        if against:
+            for name in current.modules.beneath([_module(function, current.drivers)]):
+                vital.setdefault(name, f"it is needed by {function.address}: {against[0]}")
+    advice = "Take it out of pci_driver_blacklist, or select the device that needs it."
+    return [
+        Problem("pci_driver_blacklist", f"{name} cannot be done without: {vital[name]}", advice)
+        for name in bar
+        if name in vital
+    ]
+
+
+def _unloading(
+    bar: Sequence[str], choice: Choice, live: Sequence[_Verdict], current: Current, written: str
+) -> list[_Verdict]:
+    """Loaded modules that are barred, seen as they will be when the devices have moved."""
+    moving = {one.path for one in live if isinstance(one, Change)}
+    driving: dict[str, list[str]] = {}
+    for function in current.tree:
+        device = choice.of(function.address)
+        moved = device is not None and record_of(device.address) in moving
+        if isinstance(function.driver, str) and not moved:
+            driving.setdefault(_module(function, current.drivers), []).append(str(function.address))
+    return [*barred.plan(bar, current.modules, driving, written)]
+
+
+def _on_record(changes: list[Change], choice: Choice, tree: Tree, owned: Mapping[str, Any]) -> list[Change]:
+    """The changes, the first of which also notes what every device had: a boot in between would bring ours already."""
+    if not changes:
+        return []
+    kept = {record_of(device.address): binding.kept_of(device, tree, owned) for device in choice.devices}
+    return [replace(changes[0], remember={**kept, **changes[0].remember}), *changes[1:]]
+
+
+def _notes(
+    early: Sequence[Change], bar: Sequence[str], choice: Choice, current: Current, owned: Mapping[str, Any]
+) -> list[str]:
+    notes = store.notes(early, current.early) + barred.notes(bar, current.modules)
+    for device in choice.devices:
+        if device.function.is_vf:
+            continue
+        record = owned.get(record_of(device.address), {"before": None})
+        own = (record["before"] or {}).get("driver") or binding.word(device.function, "driver")
+        if own != device.driver and files.module_of(own) in current.modules.builtin:
+            notes.append(
+                f"pci_driver: {own} is part of the kernel and takes {device.address} at each boot before any rule; "
+                "it is moved when the host is up"
+            )
+    for driver in sorted({device.driver for device in choice.devices if not device.function.is_vf}):
+        for kernel in current.modules.lacking.get(files.module_of(driver), ()):
+            if kernel != current.modules.running:
+                notes.append(
+                    f"pci_driver: the kernel {kernel} has no {driver}; booted with it, its devices have no driver"
+                )
+    taken = [
+        str(one.address)
+        for one in current.tree
+        if choice.of(one.address) is None and one.driver == "vfio-pci" and one.driver_override is ABSENT
+    ]
+    if taken:
+        notes.append(f"pci_driver: vfio-pci also has {', '.join(taken)}, by ids that somebody else gave it")
+    return notes
+
+
+# apply -----------------------------------------------------------------------------------
+
+
+def apply(change: Change, host: Host) -> Mapping[str, Mapping[str, Any]] | None:
+    """Make one change, durably where it is for the next boot; what an image is like afterwards goes on record."""
+    step = change.step
+    if isinstance(step, (binding.Bind, binding.Release)):
+        binding.apply(step, host)
+    elif isinstance(step, (barred.Unload, barred.Load)):
+        barred.apply(step, host)
+    else:
+        return store.apply(step, host)
+    return None
