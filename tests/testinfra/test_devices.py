@@ -99,7 +99,9 @@ def test_h10_devices_are_on_a_known_node(
     ]
     if wrong:
         nodes = ", ".join(map(str, nodes_with_memory))
-        check.fails(wanted=f"each on its declared node, of {nodes}", found="; ".join(wrong), evidence=f"{DEVICES}/*/numa_node")
+        check.fails(
+            wanted=f"each on its declared node, of {nodes}", found="; ".join(wrong), evidence=f"{DEVICES}/*/numa_node"
+        )
     if not several:
         check.does_not_apply("the host has one NUMA node")
     check.passes(", ".join(f"{one.address} on {one.node}" for one in declared))
