@@ -10,6 +10,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 RACKS = ROOT / ".cache" / "racks"
@@ -56,6 +59,16 @@ class Rack:
     def cut(self, name: str) -> None:
         """Take the power away."""
         self._rack("power", name, "cut")
+
+    def describe(self, name: str, devices: Mapping[str, Mapping[str, Any]]) -> None:
+        """Change devices of a host, by name, from its next boot on; none: the host is as its description has it.
+
+        A cable of the other host's ends where it did: a NIC is unplugged, not its cable.
+        """
+        file = Path("sim") / "hosts" / f"{name}.yml"
+        table = yaml.safe_load((ROOT / file).read_text())
+        table["devices"] = {**table.get("devices", {}), **{device: dict(keys) for device, keys in devices.items()}}
+        (self.home / file).write_text(yaml.safe_dump(table))
 
     def console(self, name: str, lines: int = 25) -> str:
         """The end of a host's console."""

@@ -41,12 +41,17 @@ class Taken:
 
 @dataclass(frozen=True)
 class Wishes:
-    """Everything that is asked for, and in ``missed`` the entries that do not find what they ask for."""
+    """Everything that is asked for.
+
+    ``missed`` are entries that do not find what they ask for, ``undecided`` those that ask for the serial number of a
+    drive that its driver tells, and another driver has it now.
+    """
 
     ports: tuple[Port, ...] = ()
     taken: tuple[Taken, ...] = ()
     barred: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
     functions: Mapping[str, Function] = field(default_factory=dict)
 
     @property
@@ -74,7 +79,7 @@ def _entries(variables: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]
 
 def wishes_of(variables: Mapping[str, Any], functions: Mapping[str, Function]) -> Wishes:
     """The wishes of one host."""
-    ports, taken, missed = [], [], []
+    ports, taken, missed, undecided = [], [], [], []
     for index, entry in enumerate(_entries(variables, "sriov_ports")):
         path = f"sriov_ports[{index}]"
         found = [one for one in selected(entry["select"], functions) if one.is_pf]
@@ -86,8 +91,18 @@ def wishes_of(variables: Mapping[str, Any], functions: Mapping[str, Function]) -
         taken += [_taken(path, one, entry) for one in found]
         wanted = entry.get("expect")
         if (wanted is not None and len(found) != int(wanted)) or not found:
-            missed.append(f"{path}: {len(found)} devices match {select} (wanted {wanted or 'at least one'})")
-    return Wishes(tuple(ports), tuple(taken), _barred(variables, taken), tuple(missed), functions)
+            (undecided if _without_serial(select, functions) else missed).append(
+                f"{path}: {len(found)} devices match {select} (wanted {wanted or 'at least one'})"
+            )
+    return Wishes(tuple(ports), tuple(taken), _barred(variables, taken), tuple(missed), tuple(undecided), functions)
+
+
+def _without_serial(select: Mapping[str, Any], functions: Mapping[str, Function]) -> bool:
+    """Whether devices that tell no serial number meet the other conditions of a selector that has one."""
+    if select.get("serial") is None:
+        return False
+    others = {name: value for name, value in select.items() if name != "serial"}
+    return any(not one.serial and not one.is_bridge for one in selected(others, functions))
 
 
 def _port(path: str, pf: Function, entry: Mapping[str, Any]) -> Port:

@@ -145,6 +145,16 @@ def test_wishes_are_resolved_to_functions_and_misses_are_told(machine: dict[str,
     assert wishes_of({}, machine) == Wishes(functions=machine)
 
 
+def test_a_drive_that_another_driver_has_tells_no_serial_number(machine: dict[str, Function]) -> None:
+    entry = {"name": "gpu", "select": {"serial": "gpu0", "vendor": "1b36"}}
+    assert not wishes_of({"pci_driver_devices": [entry]}, machine).undecided
+    silent = functions_of(VALUES.replace("0000:23:00.0/nvme/nvme0/serial:gpu0\n", ""), LINKS, NAMES)
+    found = wishes_of({"pci_driver_devices": [entry]}, silent)
+    assert (len(found.undecided), found.missed, found.taken) == (1, (), ())
+    other = {"name": "gpu", "select": {"serial": "gpu0", "vendor": "10de"}}
+    assert len(wishes_of({"pci_driver_devices": [other]}, silent).missed) == 1
+
+
 TOLD = {
     "vf": 0,
     "address": "02:11:22:33:44:55",
