@@ -16,7 +16,7 @@ from ansible_collections.vela.gpudirect.plugins.module_utils import (
     site,
     sriov,
 )
-from ansible_collections.vela.gpudirect.plugins.module_utils.core.schema import Schema
+from ansible_collections.vela.gpudirect.plugins.module_utils.core.schema import Field, Schema
 
 
 def _documented(option: dict[str, Any]) -> dict[str, Any]:
@@ -26,11 +26,19 @@ def _documented(option: dict[str, Any]) -> dict[str, Any]:
     return {**outer, "suboptions": inner} if inner else outer
 
 
-def _options(schema: Schema) -> str:
+def _fragment(tables: dict[str, dict[str, Any]]) -> str:
     """A documentation fragment; JSON is YAML, and needs no library on any side."""
-    tables = {**schema.options(), site.ALLOW_FIELD.name: site.SCHEMA.options()[site.ALLOW_FIELD.name]}
-    options = {name: _documented(option) for name, option in tables.items()}
-    return json.dumps({"options": options}, indent=1)
+    return json.dumps({"options": {name: _documented(option) for name, option in tables.items()}}, indent=1)
+
+
+def _options(schema: Schema) -> str:
+    """The options of a resource's module: its own and the consent."""
+    return _fragment({**schema.options(), **_site(site.ALLOW_FIELD)})
+
+
+def _site(field: Field) -> dict[str, dict[str, Any]]:
+    """One option that is the site's."""
+    return {field.name: site.SCHEMA.options()[field.name]}
 
 
 class ModuleDocFragment:
@@ -41,6 +49,7 @@ class ModuleDocFragment:
     SRIOV: str = _options(sriov.SCHEMA)
     PCI_DRIVER: str = _options(pci_driver.SCHEMA)
     HOST_BOOT: str = _options(host_boot.SCHEMA)
+    HOST_TOPOLOGY_INFO: str = _fragment(_site(site.ROOT_FIELD))
 
     ATTRIBUTES: str = json.dumps(
         {

@@ -20,7 +20,7 @@ from . import systemd
 from .at_boot import intent, units
 from .core.change import ABSENT, Change, Plan, Unreadable
 from .core.errors import GpudirectError, HostRefused, IntentError, Problem, UnreadableState
-from .core.host import Host
+from .core.host import Host, Status
 from .core.schema import Field, Schema
 
 # What is handed over beside the inventory's options: what a boot loses (site.lost_at_boot), the digest of the
@@ -129,7 +129,8 @@ class Desired:
 class Current:
     """What is installed: texts by path (None: not there), the engine's digest, and what systemd makes of it.
 
-    ``folders`` are those of ``METRICS_FOLDERS`` and of the wanted metrics file that are there.
+    ``folders`` are those of ``METRICS_FOLDERS`` and of the wanted metrics file that are there. ``open_intent``: others
+    than root may read or write the intent.
     """
 
     texts: Mapping[str, Union[str, None]]
@@ -138,11 +139,12 @@ class Current:
     units: Mapping[str, systemd.Unit] | None
     folders: frozenset[str]
     refusals: Mapping[str, str]
+    open_intent: bool = False
 
 
 @dataclass(frozen=True)
 class WriteFile:
-    """Step: give a file its text."""
+    """Step: give a file its text, and its mode where it is a new one."""
 
     path: str
     text: str
@@ -231,6 +233,7 @@ def read(host: Host, desired: Desired) -> Current:
         None if nothing else systemd.read(host, units.UNITS),
         frozenset(folder for folder in folders if folder and host.exists(folder)),
         {} if nothing else {path: why for path in (*FILES, units.ENGINE) if (why := host.refuses_write(path))},
+        isinstance(status := host.status(intent.PATH), Status) and status.mode & 0o077 != 0,
     )
 
 
@@ -330,7 +333,10 @@ def _files(desired: Desired, current: Current, texts: Mapping[str, str]) -> Iter
         step: Any = InstallEngine(desired.archive, desired.engine)
         yield Change(ENGINE_PATH, _short(current.engine), _short(desired.engine), why, step=step)
     for path, text in texts.items():
-        if current.texts[path] != text:
+        if path == intent.PATH and current.open_intent:
+            step = (RemoveFile(path, False), WriteFile(path, text, intent.MODE))
+            yield Change(_of(path), "readable by others", text, "it is for root alone", step=step)
+        elif current.texts[path] != text:
             why = "what a boot loses, as wanted" if path == intent.PATH else "how systemd runs the engine"
             step = WriteFile(path, text, intent.MODE if path == intent.PATH else 0o644)
             yield Change(_of(path), current.texts[path], text, why, step=step)

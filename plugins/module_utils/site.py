@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
@@ -16,6 +17,16 @@ from .core.errors import ConsentRequired, IntentError, Problem, VerificationFail
 from .core.host import Host
 from .core.schema import Field, Schema, unknown
 from .pci.replaced import REPLACED_FIELD
+
+
+def _absolute(path: str, folder: str) -> str:
+    """A path from the root on, without signs that change nothing: any way to write ``/`` is the host itself."""
+    if not folder.startswith("/"):
+        raise IntentError(
+            [Problem(path, "is not an absolute path", "Give the whole path of the tree.", found=repr(folder))]
+        )
+    return f"/{posixpath.normpath(folder).lstrip('/')}"
+
 
 ALLOW_FIELD = Field(
     "gpudirect_allow",
@@ -33,6 +44,7 @@ ROOT_FIELD = Field(
     "str",
     ("Judge a captured tree at this path of the host instead of the host itself; it is only read.",),
     default="/",
+    check=_absolute,
 )
 
 SERIAL_FIELD = Field(

@@ -80,7 +80,7 @@ After={BOOT}
 
 
 def _watch(settings: Settings) -> str:
-    metrics = f" --metrics {settings.metrics}" if settings.metrics else ""
+    metrics = f" \\\n    --metrics {settings.metrics}" if settings.metrics else ""
     return f"""\
 [Unit]
 Description=Compare this host with its GPUDirect intent and change nothing

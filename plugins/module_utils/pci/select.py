@@ -126,7 +126,7 @@ SELECT_FIELDS: tuple[Field, ...] = (
 )
 
 # Conditions by which a VF is meant itself.
-_NAMES_ONE = ("address", "port", "netdev", "vfs_of")
+_NAMES_ONE = ("address", "port", "netdev")
 
 
 @dataclass(frozen=True)
@@ -222,10 +222,13 @@ def _in_order(tree: Tree, pfs: Sequence[Function]) -> Iterator[Function]:
 
 
 def _misses(selector: Selector, function: Function, tree: Tree, pfs: Sequence[Function]) -> Iterator[_Miss]:
-    if function.is_vf and selector.vfs_of is None and not any(selector.get(name) for name in _NAMES_ONE):
-        yield _Miss("vfs_of", "it is a VF (vfs_of selects those)")
-    if selector.vfs_of is not None and function.physfn not in [pf.address for pf in pfs]:
+    wants_any = selector.vfs_of is None and any(selector.get(name) for name in _NAMES_ONE)
+    if "physfn" in function.unread and not wants_any:
+        yield _Miss("vfs_of", f"its PF cannot be read: {function.unread['physfn']}", unknown=True)
+    elif selector.vfs_of is not None and function.physfn not in [pf.address for pf in pfs]:
         yield _Miss("vfs_of", f"its PF is {function.physfn}" if function.is_vf else "it is no VF")
+    elif selector.vfs_of is None and function.is_vf and not wants_any:
+        yield _Miss("vfs_of", "it is a VF (vfs_of selects those)")
     for name, wanted in selector.conditions:
         found = _LOOK[name](function, tree)
         label = _LABELS.get(name, name.replace("_", " "))
@@ -247,6 +250,11 @@ def _node(function: Function, _tree: Tree) -> _Found:
     return str(function.numa_node) if isinstance(function.numa_node, int) else function.numa_node
 
 
+def _port(function: Function, tree: Tree) -> _Found:
+    place = tree.port(function)
+    return Unreadable(f"all that is known is {place}") if "?" in place else place
+
+
 # What a function has where a condition looks.
 _LOOK: Mapping[str, Callable[[Function, Tree], _Found]] = {
     "vendor": lambda function, _tree: f"{function.vendor:04x}",
@@ -256,7 +264,7 @@ _LOOK: Mapping[str, Callable[[Function, Tree], _Found]] = {
     "class": lambda function, _tree: f"{function.class_code:06x}",
     "address": lambda function, _tree: str(function.address),
     "serial": lambda function, _tree: function.serial,
-    "port": lambda function, tree: tree.port(function),
+    "port": _port,
     "numa_node": _node,
     "netdev": _netdevs,
 }

@@ -85,7 +85,8 @@ def _with_physfn(functions: dict[Address, Function]) -> dict[Address, Function]:
         for address in pf.sriov.vfs if isinstance(pf.sriov, Sriov) else ():
             vf = functions.get(address)
             if vf is not None and vf.physfn is None:
-                functions[address] = replace(vf, physfn=pf.address)
+                unread = {name: cause for name, cause in vf.unread.items() if name != "physfn"}
+                functions[address] = replace(vf, physfn=pf.address, unread=unread)
     return functions
 
 
@@ -115,6 +116,7 @@ def _function(host: Host, address: Address, everything: attached.Attached) -> Un
     parent, root_bus = _position(steps[:-1])
     bars = _bars(folder.text("resource"))
     serial, disks = _drive(folder) if ids["class_code"] >> 8 == _DRIVE else (ABSENT, ())
+    physfn = _physfn(folder, config)
     secondary, subordinate = _buses(folder, config) if ids["class_code"] >> 8 in _BRIDGES else (None, None)
     return Function(
         address=address,
@@ -131,13 +133,17 @@ def _function(host: Host, address: Address, everything: attached.Attached) -> Un
         secondary_bus=secondary,
         subordinate_bus=subordinate,
         sriov=_sriov(folder, config, address),
-        physfn=_physfn(folder),
+        physfn=physfn if isinstance(physfn, Address) else None,
         serial=_serial(config, serial),
         netdevs=everything.netdevs.get(address, ()),
         rdma=everything.rdma.get(address, ()),
         disks=tuple(sorted({*everything.disks.get(address, ()), *disks})),
         boot_vga=ids["class_code"] >> 16 == _DISPLAY and folder.text("boot_vga") == "1",
-        unread=everything.unread if isinstance(bars, tuple) else {**everything.unread, "bars": bars},
+        unread={
+            **everything.unread,
+            **({"bars": bars} if isinstance(bars, str) else {}),
+            **({"physfn": physfn} if isinstance(physfn, str) else {}),
+        },
     )
 
 
@@ -267,9 +273,9 @@ def _drive(folder: Folder) -> tuple[Word, tuple[str, ...]]:
 
 
 def _serial(config: ConfigSpace, of_drive: Word) -> Word:
-    """The Device Serial Number, else the drive's own; Unreadable where neither is known and there may be one."""
+    """The Device Serial Number; the drive's own where there is known to be none."""
     serial = capabilities.device_serial(config)
-    return of_drive if isinstance(of_drive, str) and not isinstance(serial, str) else serial
+    return of_drive if isinstance(serial, Absent) else serial
 
 
 def _buses(folder: Folder, config: ConfigSpace) -> tuple[Union[int, None], Union[int, None]]:
@@ -284,9 +290,15 @@ def _buses(folder: Folder, config: ConfigSpace) -> tuple[Union[int, None], Union
 # VFs -------------------------------------------------------------------------------------
 
 
-def _physfn(folder: Folder) -> Union[Address, None]:
+def _physfn(folder: Folder, config: ConfigSpace) -> Union[Address, str, None]:
+    """The PF of a VF; a text tells why it is not known. In configuration space the ids of VFs alone are all ones."""
     name = folder.last("physfn")
-    return address_of(name) if isinstance(name, str) else None
+    if isinstance(name, str):
+        return address_of(name) or f"{folder.path}/physfn: leads to {name!r}"
+    if isinstance(name, Unreadable):
+        return name.cause
+    is_vf = config.word(0, 4) == 0xFFFFFFFF and config.answers
+    return f"{folder.path}: is a VF by its configuration space, and nothing tells of which PF" if is_vf else None
 
 
 def _sriov(folder: Folder, config: ConfigSpace, address: Address) -> Union[Sriov, Absent, Unreadable]:

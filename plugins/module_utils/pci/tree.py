@@ -106,12 +106,12 @@ class Function:
     subordinate_bus: Union[int, None] = None
     sriov: Union[Sriov, Absent, Unreadable] = ABSENT
     physfn: Union[Address, None] = None
-    serial: Word = ABSENT  # Device Serial Number of the configuration space, else the drive's own serial
+    serial: Word = ABSENT  # Device Serial Number of the configuration space; where there is none, the drive's own
     netdevs: tuple[Netdev, ...] = ()
     rdma: tuple[str, ...] = ()
     disks: tuple[str, ...] = ()  # block devices of the function: nvme0n1, vda
     boot_vga: bool = False
-    # What could not be learnt and has no place above to say so, by name (bars, netdevs, rdma, disks), with the cause.
+    # What could not be learnt and has no place above to say so, by name (physfn, bars, netdevs, rdma, disks), with the cause.
     unread: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -181,11 +181,15 @@ class Tree:
         """Where a function is plugged: its root bus, then device.function of each step down to it.
 
         No other bus number is in it, so it is the same when buses below a root bus are renumbered. A VF has the
-        place of its PF and its VF number, such as ``pci0000:20/00.0/00.0/vf3``. A step that could not be read is ``?``.
+        place of its PF and its VF number, such as ``pci0000:20/00.0/00.0/vf3``. What could not be read is ``?``.
         """
-        owner = self.functions.get(function.physfn) if function.physfn is not None else None
-        if owner is not None and isinstance(owner.sriov, Sriov) and function.address in owner.sriov.vfs:
-            return f"{self.port(owner)}/vf{owner.sriov.vfs.index(function.address)}"
+        if function.physfn is not None:
+            pf = self.functions.get(function.physfn)
+            vfs = pf.sriov.vfs if pf is not None and isinstance(pf.sriov, Sriov) else ()
+            number = vfs.index(function.address) if function.address in vfs else "?"
+            return f"{self.port(pf) if pf is not None else f'{function.root_bus}/?'}/vf{number}"
+        if "physfn" in function.unread:
+            return f"{function.root_bus}/?"
         steps = [function, *self.above(function)]
         lost = [] if steps[-1].parent is None else ["?"]
         return "/".join([function.root_bus, *lost, *(str(one.address)[-4:] for one in reversed(steps))])

@@ -57,7 +57,7 @@ class PortChanges:
             if now:
                 if intent is None and count.value is None:
                     count = Aim(now, back=True)  # VFs of somebody else: they go for a moment
-                self._clear(now)
+                self._make(now, 0, count) if count.back and not count.value else self._clear(now)
                 now = 0
             self._scalar("eswitch", port.mode, eswitch, SetEswitch(self._at, eswitch.value), port.resetting())
         # A kernel without the attribute binds them always.

@@ -70,6 +70,7 @@ def live_through(host: FakeHost, resource: ModuleType, history: list[Any]) -> Fa
         "install_kernel": hosts.install_kernel,
         "remove": lambda host, value: host.path(value).unlink(),
         "link": lambda host, value: [host.path(path).symlink_to(target) for path, target in value.items()],
+        "mode": lambda host, value: [host.path(path).chmod(mode) for path, mode in value.items()],
         "folder": lambda host, value: host.path(value).mkdir(parents=True),
         "unit_fails": lambda host, value: host.systemd.fail(Path(host.root), value),
         "use": lambda host, value: host.use(value["node"], value["size"], value["pages"]),
@@ -142,7 +143,7 @@ def _left(host: FakeHost, resource: ModuleType, before: dict[str, tuple[int, byt
 
 def _installed(host: FakeHost) -> dict[str, Any]:
     """Files of the product with their modes, and the units that systemd does not hold for inactive."""
-    files = {path: oct(mode) for path, (mode, _content) in sorted(host.disk().items()) if "gpudirect" in path}
+    files = {path: f"{mode:o}" for path, (mode, _content) in sorted(host.disk().items()) if "gpudirect" in path}
     return {"files": files, "units": {unit: " ".join(state) for unit, state in sorted(host.systemd.states.items())}}
 
 

@@ -19,7 +19,7 @@ TEXTS = units.render(units.Settings(300, 60, "15min", "/var/lib/node_exporter/gp
 def settings(unit: str) -> dict[str, list[str]]:
     """The words of each setting of a unit."""
     found: dict[str, list[str]] = {}
-    for line in TEXTS[unit].splitlines():
+    for line in TEXTS[unit].replace("\\\n", " ").splitlines():
         name, sign, words = line.partition("=")
         if sign:
             found.setdefault(name, []).extend(words.split())

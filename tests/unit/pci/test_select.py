@@ -336,7 +336,7 @@ def test_what_cannot_be_read_is_neither_taken_nor_passed_over(rack: Machine) -> 
         "wanted vendor 8086, class 0200, serial 52-54-00-ff-ff-85-66-a1). "
         "Run as root, or select by something that can be read."
     )
-    assert found(tree, serial="gpu0") == DRIVES[:1]
+    assert found(tree, serial="gpu0") == DRIVES[:1]  # what is known holds all the same
 
 
 def test_a_serial_that_was_found_needs_no_other_to_be_known(rack: Machine) -> None:
@@ -344,6 +344,18 @@ def test_a_serial_that_was_found_needs_no_other_to_be_known(rack: Machine) -> No
     tree = read(rack.write(rack.folder))  # type: ignore[arg-type]
     assert [str(one.address) for one in chosen("s", selector("s", {"serial": "gpu2"}), tree)] == DRIVES[1:]
     assert "cannot be decided" in refusal(tree, serial="gpu9")
+
+
+def test_what_may_be_a_vf_is_not_decided_on(tree: Tree) -> None:
+    vf = at(tree, "0000:24:10.0")
+    lost = replace(vf, physfn=None, unread={"physfn": "physfn: Input/output error"})
+    tree = replace(tree, functions={**tree.functions, vf.address: lost})
+    for asked in ({"vendor": "8086", "device": "10ca"}, {"vfs_of": {"vendor": "8086"}, "device": "10ca"}):
+        assert "its PF cannot be read: physfn: Input/output error" in refusal(tree, **asked)
+    assert found(tree, address="0000:24:10.0") == ["0000:24:10.0"]
+    assert "its port cannot be read: all that is known is pci0000:20/?" in refusal(
+        tree, port="pci0000:20/00.0/00.0/01.0/00.0/vf0"
+    )
 
 
 def test_an_unknown_numa_node_leaves_the_choice_open(tree: Tree) -> None:
