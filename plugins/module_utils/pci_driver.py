@@ -285,7 +285,7 @@ def _vital(desired: Desired, bar: Sequence[str], choice: Choice, current: Curren
         if against:
             for name in current.modules.beneath([_module(function, current.drivers)]):
                 vital.setdefault(name, f"it is needed by {function.address}: {against[0]}")
-    advice = "Take it out of pci_driver_blacklist, or select the device that needs it."
+    advice = "List in pci_driver_blacklist only what the host can do without ([] for nothing), or select that device."
     return [
         Problem("pci_driver_blacklist", f"{name} cannot be done without: {vital[name]}", advice)
         for name in bar

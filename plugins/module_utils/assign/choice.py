@@ -98,15 +98,15 @@ def choose(
     deferred: list[Deferred] = []
     remade: set[str] = set()
     for entry in entries:
-        coming = _coming(entry, ports, tree)
-        if coming:
+        coming, going = _coming(entry, ports, tree)
+        problems.extend(going)
+        if coming or going:
             remade |= coming.keys()
-            deferred.append(
-                Deferred("pci_driver", "sriov", f"{entry.path} ({entry.name}): {'; '.join(coming.values())}")
-            )
+            why = f"{entry.path} ({entry.name}): {'; '.join(coming.values())}"
+            deferred.append(Deferred("pci_driver", "sriov", why))
             continue
         try:
-            found = chosen(f"{entry.path}.select", entry.selector, tree, entry.expect, only=_takable)
+            found = chosen(f"{entry.path}.select", entry.selector, tree, entry.expect)
         except GpudirectError as error:
             problems.extend(error.problems)
             kinds.add(type(error))
@@ -125,28 +125,32 @@ def choose(
     return Choice(tuple(devices[address] for address in sorted(devices)), tuple(deferred), frozenset(remade))
 
 
-def _takable(function: Function) -> str:
-    return "it is a bridge, which carries others" if function.is_bridge else ""
-
-
-def _coming(entry: Entry, ports: Sequence[Port], tree: Tree) -> dict[str, str]:
-    """The PFs of an entry whose VFs are made or remade earlier in the run, with why, by address."""
+def _coming(entry: Entry, ports: Sequence[Port], tree: Tree) -> tuple[dict[str, str], list[Problem]]:
+    """The PFs of an entry whose VFs are made or made anew earlier in the run, with why; and what contradicts that."""
     if entry.selector.vfs_of is None:
-        return {}
-    wanted = {one.address: port.vfs for port in ports for one in matches(port.selector, tree) if one.is_pf}
-    coming = {}
+        return {}, []
+    wanted = {one.address: port for port in ports for one in matches(port.selector, tree) if one.is_pf}
+    coming: dict[str, str] = {}
+    problems: list[Problem] = []
     for pf in matches(entry.selector.vfs_of, tree):
-        there = pf.sriov.enabled if isinstance(pf.sriov, Sriov) else 0
-        count = wanted.get(pf.address, there)
-        if pf.is_pf and count not in (0, there):
-            coming[str(pf.address)] = f"{pf.address} has {there} VFs and gets {count}"
-    return coming
+        port, there = wanted.get(pf.address), pf.sriov.enabled if isinstance(pf.sriov, Sriov) else 0
+        if port is None or port.vfs == there:
+            continue
+        if port.vfs:
+            coming[str(pf.address)] = f"{pf.address} has {there} VFs and gets {port.vfs}"
+        else:
+            fact = f"selects VFs of {pf.address}, and {port.path} asks for none there"
+            problems.append(Problem(f"{entry.path}.select.vfs_of", fact, "Correct one of the two.", f"{there} VFs now"))
+    return coming, problems
 
 
 def _judged(
     entry: Entry, function: Function, replaced: Sequence[str], tree: Tree, owned: Mapping[str, Any]
 ) -> tuple[list[Problem], bool]:
     """Whether it is the device that it is taken for. Second value: it is another one, on purpose."""
+    if function.is_bridge:
+        fact = f"selects {function.address}, a bridge, which carries others"
+        return [Problem(f"{entry.path}.select", fact, "Select what is below it.")], False
     records = recorded(owned)
     meant = {str(function.address), str(function.physfn)} & set(replaced)
     record = records.get(str(function.address))
