@@ -6,7 +6,6 @@ The tests are in the order in which the host lives through them.
 from __future__ import annotations
 
 import time
-import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ import yaml
 from tests.integration.conftest import Node
 from tests.integration.faults import FAULTS, STATE
 from tests.integration.runs import ROOT, Run, in_background
+from tests.integration.verdicts import checks_of, failed
 
 # chattr, which the hosts of the rack do not have.
 IMMUTABLE = """python3 -c '
@@ -44,21 +44,6 @@ printf '%s\n' "menuentry 'dead' {{" "  echo '{LOST_DISK}'" "  sleep 36000" "}}"
 SCRIPT
 chmod +x /etc/grub.d/06_hand; sync
 """
-
-
-def checks_of(node: Node) -> dict[str, str]:
-    """Verdicts of the last verification by check: passed, skipped, or the text of the failure."""
-    verdicts = {}
-    for case in ET.parse(ROOT / "reports" / "verify" / f"{node.name}.xml").iter("testcase"):
-        name = str(case.get("name")).partition("[")[0].removeprefix("test_")
-        bad = [child for child in case if child.tag in ("failure", "error")]
-        skipped = [child for child in case if child.tag == "skipped"]
-        verdicts[name] = f"{bad[0].get('message')}\n{bad[0].text}" if bad else "skipped" if skipped else "passed"
-    return verdicts
-
-
-def failed(verdicts: dict[str, str]) -> set[str]:
-    return {name for name, verdict in verdicts.items() if verdict not in ("passed", "skipped")}
 
 
 def assert_named(run: Run, node: Node, *words: str) -> None:
