@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Union
 
 from .assign import binding
-from .assign.choice import Choice, candidates, choose, record_of, recorded, with_known_serials
+from .assign.choice import Choice, Device, candidates, choose, record_of, recorded, with_known_serials
 from .assign.intent import BLACKLIST_FIELD, DEVICES_FIELD, Entry, blacklist_problems, entries_of
 from .core.change import ABSENT, Absent, Awaiting, Change, Deferred, Plan, Unreadable
-from .core.errors import HostRefused, IntentError, Problem, UnreadableState
+from .core.errors import IntentError, Problem, UnreadableState
 from .core.host import Host
 from .core.owned import Owned
 from .core.schema import Schema, unknown
@@ -170,38 +170,53 @@ def _may_be_taken(function: Function, wanted: Mapping[Address, str], owned: Mapp
 
 
 def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
-    """Changes of the next boot, then those of the running host, then the way back of what is no longer wanted."""
+    """The files of the next boot, the drivers of now, the images, and last the way back of what is no longer wanted."""
     if desired.empty and not owned:
         return Plan()
     choice = choose(desired.entries, desired.ports, desired.replaced, current.tree, owned)
-    bar = _barred(desired, (device.function for device in choice.devices))
-    problems = binding.group_problems(choice, current.tree)
+    shared = binding.group_problems(choice, current.tree)
     if not current.live:
-        return _judged(problems)
-    problems += _unknown_drivers(desired, current) + _vital(desired, bar, choice, current)
+        why = "what the devices are used for, and what the next boot has, is told by the running host only"
+        return Plan(
+            deferred=(Deferred(SCHEMA.name, "the running host", why),), refused=(*choice.problems, *shared.values())
+        )
+    bar = _barred(desired, (device.function for device in choice.devices))
     early = store.plan(files.texts(current.early.builder, _guards(choice, current.tree), bar), current.early, owned)
-    problems += store.refusals(early, current.early)
-    live = _live(desired, choice, current, owned, _written(early, owned))
-    live += _unloading(bar, choice, live, current, _written(early, owned))
-    problems += [one for one in live if isinstance(one, Problem)]
-    if problems:
-        raise HostRefused(problems)
-    changes = [*early, *(one for one in live if isinstance(one, Change))]
-    changes += barred.plan_undo(bar, current.modules, owned, current.boot)
+    written = _written(early, owned)
+    unknown_drivers = _unknown_drivers(desired, current)
+    fit = [one for one in choice.devices if one.address not in shared and one.entry.path not in unknown_drivers]
+    binds = _binds(fit, desired, current, owned, written)
+    releases = [*binding.plan_release(choice, current.tree, current.uses, owned)]
+    refused = [
+        *(*choice.problems, *shared.values(), *unknown_drivers.values(), *_vital(desired, bar, choice, current)),
+        *(*store.refusals(early, current.early), *(one for one in (*binds, *releases) if isinstance(one, Problem))),
+    ]
+    deferred = (*choice.deferred, *(one for one in binds if isinstance(one, Deferred)))
+    waiting = [one for one in binds if isinstance(one, Awaiting)]
+    changes = [one for one in binds if isinstance(one, Change)]
+    if refused:
+        # The files and what goes back depend on all that is asked for; a device that nothing speaks against does not.
+        return Plan(tuple(changes), deferred, tuple(waiting), refused=tuple(refused))
+    unloading = _unloading(bar, choice, changes, current, written)
+    waiting += [one for one in unloading if isinstance(one, Awaiting)]
+    changes += [one for one in unloading if isinstance(one, Change)]
+    back = [one for one in releases if isinstance(one, Change)]
+    back += barred.plan_undo(bar, current.modules, owned, current.boot)
     return Plan(
-        tuple(_on_record(changes, choice, current.tree, owned)),
-        (*choice.deferred, *(one for one in live if isinstance(one, Deferred))),
-        tuple(one for one in live if isinstance(one, Awaiting)),
+        tuple(_on_record(_ordered(early, changes, back), choice, current.tree, owned)),
+        deferred,
+        tuple(waiting),
         tuple(_notes(early, bar, choice, current, owned)),
     )
 
 
-def _judged(problems: Sequence[Problem]) -> Plan:
-    """What can be said of a captured tree: whether the devices can be given away as they are selected."""
-    if problems:
-        raise HostRefused(problems)
-    why = "what the devices are used for, and what the next boot has, is told by the running host only"
-    return Plan(deferred=(Deferred(SCHEMA.name, "the running host", why),))
+def _ordered(early: Sequence[Change], live: Sequence[Change], back: Sequence[Change]) -> list[Change]:
+    """Files, what is done at once, the images, which take a minute each, and last what goes back to the kernel.
+
+    What goes back is on record until no image is left that would take it again at a boot.
+    """
+    first = [one for one in early if not isinstance(one.step, images.Build)]
+    return [*first, *live, *early[len(first) :], *back]
 
 
 _Verdict = Union[Change, Awaiting, Deferred, Problem]
@@ -229,21 +244,22 @@ def _written(early: Sequence[Change], owned: Mapping[str, Any]) -> str:
     return "" if early else str(owned.get(store.EARLY, {}).get("boot", ""))
 
 
-def _live(desired: Desired, choice: Choice, current: Current, owned: Mapping[str, Any], written: str) -> list[_Verdict]:
-    """What the running host needs: each device with its driver, and back what no entry selects any more."""
+def _binds(
+    devices: Iterable[Device], desired: Desired, current: Current, owned: Mapping[str, Any], written: str
+) -> list[_Verdict]:
+    """What it takes for each device to be with its driver now."""
     verdicts: list[_Verdict] = []
     grouped = any(isinstance(one.iommu_group, int) for one in current.tree)
-    for device in choice.devices:
+    for device in devices:
         group = device.function.iommu_group
         if isinstance(group, Unreadable):
-            raise UnreadableState(
-                [Problem(device.address, f"its IOMMU group cannot be read: {group.cause}", "Run as root.")]
-            )
+            fact = f"its IOMMU group cannot be read: {group.cause}"
+            raise UnreadableState([Problem(device.address, fact, "Run as root on the host.")])
         if files.is_vfio(device.driver) and isinstance(group, Absent):
             verdicts.append(_without_group(desired.iommu and not grouped, device.entry, device.address))
         else:
             verdicts += binding.plan_bind(device, current.tree, current.uses, owned, written)
-    return [*verdicts, *binding.plan_release(choice, current.tree, current.uses, owned)]
+    return verdicts
 
 
 def _without_group(coming: bool, entry: Entry, address: str) -> Deferred | Problem:
@@ -256,17 +272,16 @@ def _without_group(coming: bool, entry: Entry, address: str) -> Deferred | Probl
     return Problem(f"{entry.path}.driver", f"{address} has no IOMMU group, which {entry.driver} needs", advice)
 
 
-def _unknown_drivers(desired: Desired, current: Current) -> list[Problem]:
-    problems = []
-    known = {
-        *current.drivers,
-        *(name for name in ("vfio-pci", "pci-stub") if current.modules.here(files.module_of(name))),
-    }
+def _unknown_drivers(desired: Desired, current: Current) -> dict[str, Problem]:
+    """Entries whose driver the running kernel does not have."""
+    here = current.modules.here
+    known = {*current.drivers, *(name for name in ("vfio-pci", "pci-stub") if here(files.module_of(name)))}
+    problems = {}
     for entry in desired.entries:
-        if entry.driver not in current.drivers and not current.modules.here(files.module_of(entry.driver)):
+        if entry.driver not in current.drivers and not here(files.module_of(entry.driver)):
             found = unknown(f"{entry.path}.driver", entry.driver, known)
             fact = f"{entry.driver} is no driver of the running kernel {current.modules.running}"
-            problems.append(replace(found, fact=fact))
+            problems[entry.path] = replace(found, fact=fact)
     return problems
 
 
@@ -294,17 +309,17 @@ def _vital(desired: Desired, bar: Sequence[str], choice: Choice, current: Curren
 
 
 def _unloading(
-    bar: Sequence[str], choice: Choice, live: Sequence[_Verdict], current: Current, written: str
-) -> list[_Verdict]:
+    bar: Sequence[str], choice: Choice, binds: Sequence[Change], current: Current, written: str
+) -> list[Change | Awaiting]:
     """Loaded modules that are barred, seen as they will be when the devices have moved."""
-    moving = {one.path for one in live if isinstance(one, Change)}
+    moving = {one.path for one in binds}
     driving: dict[str, list[str]] = {}
     for function in current.tree:
         device = choice.of(function.address)
         moved = device is not None and record_of(device.address) in moving
         if isinstance(function.driver, str) and not moved:
             driving.setdefault(_module(function, current.drivers), []).append(str(function.address))
-    return [*barred.plan(bar, current.modules, driving, written)]
+    return barred.plan(bar, current.modules, driving, written)
 
 
 def _on_record(changes: list[Change], choice: Choice, tree: Tree, owned: Mapping[str, Any]) -> list[Change]:

@@ -161,12 +161,12 @@ def plan_release(choice: Choice, tree: Tree, uses: Uses, owned: Mapping[str, Any
         )
 
 
-def group_problems(choice: Choice, tree: Tree) -> list[Problem]:
-    """IOMMU groups that a guest could not have whole: with a device that somebody else's driver has.
+def group_problems(choice: Choice, tree: Tree) -> dict[str, Problem]:
+    """IOMMU groups that a guest could not have whole: with a device that somebody else's driver has. By device.
 
     Bridges carry the group and are not counted.
     """
-    problems = []
+    problems = {}
     for device in choice.devices:
         number = device.function.iommu_group
         if not is_vfio(device.driver) or not isinstance(number, int):
@@ -181,7 +181,7 @@ def group_problems(choice: Choice, tree: Tree) -> list[Problem]:
                 f"{device.address} shares IOMMU group {number} with a device that is not selected: {'; '.join(foreign)}"
             )
             advice = "Select that one too, free it from its driver, or give the port above it ACS."
-            problems.append(Problem(f"{device.entry.path}.select", fact, advice))
+            problems[device.address] = Problem(f"{device.entry.path}.select", fact, advice)
     return problems
 
 

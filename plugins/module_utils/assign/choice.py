@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..core.change import Absent, Deferred
-from ..core.errors import GpudirectError, HostRefused, Problem, UnreadableState
+from ..core.errors import GpudirectError, Problem, UnreadableState
 from ..pci.address import Address
 from ..pci.identity import differences, identity
 from ..pci.select import chosen, matches
@@ -44,11 +44,15 @@ class Device:
 
 @dataclass(frozen=True)
 class Choice:
-    """The devices by address, what waits for VFs, and the PFs whose VFs are about to be made anew."""
+    """The devices by address, what waits for VFs, the PFs whose VFs are about to be made anew, and what cannot be meant.
+
+    Devices that something speaks against are left out.
+    """
 
     devices: tuple[Device, ...] = ()
     deferred: tuple[Deferred, ...] = ()
     remade: frozenset[str] = frozenset()
+    problems: tuple[Problem, ...] = ()
 
     def of(self, address: Address) -> Device | None:
         """The device at an address, if an entry selects it."""
@@ -92,7 +96,7 @@ def candidates(entries: Sequence[Entry], tree: Tree) -> dict[Address, str]:
 def choose(
     entries: Sequence[Entry], ports: Sequence[Port], replaced: Sequence[str], tree: Tree, owned: Mapping[str, Any]
 ) -> Choice:
-    """The devices of every entry; all that speaks against any of them in one error."""
+    """The devices of every entry, and all that speaks against any of them."""
     problems: list[Problem] = []
     kinds: set[type[GpudirectError]] = set()
     devices: dict[Address, Device] = {}
@@ -121,10 +125,12 @@ def choose(
                 continue
             wrong, anew = _judged(entry, function, replaced, tree, owned)
             problems.extend(wrong)
-            devices[function.address] = Device(entry, function, anew)
-    if problems:
-        raise (UnreadableState if kinds == {UnreadableState} else HostRefused)(problems)
-    return Choice(tuple(devices[address] for address in sorted(devices)), tuple(deferred), frozenset(remade))
+            if not wrong:
+                devices[function.address] = Device(entry, function, anew)
+    if kinds == {UnreadableState}:
+        raise UnreadableState(problems)
+    chosen_ones = tuple(devices[address] for address in sorted(devices))
+    return Choice(chosen_ones, tuple(deferred), frozenset(remade), tuple(problems))
 
 
 def _judged(

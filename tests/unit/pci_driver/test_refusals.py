@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.vela.gpudirect.plugins.module_utils.core.change import Disruption
+from ansible_collections.vela.gpudirect.plugins.module_utils import pci_driver
+from ansible_collections.vela.gpudirect.plugins.module_utils.core.change import Disruption, Unreadable
+from ansible_collections.vela.gpudirect.plugins.module_utils.core.converge import bring
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import (
     ConsentRequired,
     GpudirectError,
@@ -15,7 +17,7 @@ from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import 
     UnreadableState,
     VerificationFailed,
 )
-from ansible_collections.vela.gpudirect.plugins.module_utils.core.host import Connection
+from ansible_collections.vela.gpudirect.plugins.module_utils.core.host import Connection, Host
 
 from tests.fixtures import fake_machines
 from tests.fixtures.driver_hosts import BOTH, NVMES, TESTDEVS, VELA, built, devices, look, run, settle, vela
@@ -442,6 +444,46 @@ def test_a_device_that_refuses_its_driver_is_named_and_the_next_run_goes_on(host
     assert run(NVMES, host).verified
 
 
+# A boot goes on with the rest --------------------------------------------------------------
+
+
+def at_boot(intent: dict[str, Any], host: FakeDrivers) -> Any:
+    """The run of the boot unit: what is refused does not keep the rest from being done."""
+    desired = pci_driver.parse(pci_driver.SCHEMA.from_variables(intent))
+    return bring(pci_driver, desired, host, allow=Disruption.LINK, check=False, partial=True)
+
+
+def test_a_boot_binds_what_nothing_speaks_against_and_touches_nothing_else(host: FakeDrivers) -> None:
+    run(BOTH, host)
+    files = host.disk()
+    for address in ("0000:23:00.0", "0000:25:00.0", "0000:45:00.0"):
+        host.machine.override(address, "")
+        host.machine.bind(address, host.machine[address].own_driver)
+    host.machine.vanish("0000:43:00.0")
+    report = at_boot(BOTH, host)
+    assert [problem.path for problem in report.left.refused] == ["pci_driver_devices[0].select"]
+    assert report.verified is False
+    assert {address: host.drivers()[address] for address in ("0000:23:00.0", "0000:25:00.0", "0000:45:00.0")} == {
+        "0000:23:00.0": "nvme", "0000:25:00.0": "vfio-pci", "0000:45:00.0": "vfio-pci",
+    }  # fmt: skip
+    record = "/var/lib/gpudirect/owned.json"
+    assert {path: entry for path, entry in host.disk().items() if path != record} == {
+        path: entry for path, entry in files.items() if path != record
+    }
+
+
+def test_a_boot_leaves_a_device_that_is_in_use_and_takes_the_others(host: FakeDrivers) -> None:
+    run(BOTH, host)
+    for address in ("0000:23:00.0", "0000:43:00.0"):
+        host.machine.override(address, "")
+        host.machine.bind(address, "nvme")
+    host.mount("nvme0n1", "/data")
+    report = at_boot(BOTH, host)
+    assert "nvme0n1 is mounted at /data" in str(report.left.refused[0])
+    assert host.drivers()["0000:23:00.0"] == "nvme"
+    assert host.drivers()["0000:43:00.0"] == "vfio-pci"
+
+
 # Odd state -------------------------------------------------------------------------------
 
 
@@ -502,8 +544,6 @@ def test_a_host_that_had_it_all_before_us_only_goes_on_record(host: FakeDrivers)
 
 
 def test_an_unreadable_driver_stops_the_run(host: FakeDrivers, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ansible_collections.vela.gpudirect.plugins.module_utils.core.change import Unreadable
-
     real = host.link
     monkeypatch.setattr(
         host, "link", lambda path: Unreadable("x") if path.endswith("0000:23:00.0/driver") else real(path)
@@ -512,9 +552,6 @@ def test_an_unreadable_driver_stops_the_run(host: FakeDrivers, monkeypatch: pyte
 
 
 def test_a_captured_tree_is_judged_by_its_groups(server: FakeDrivers) -> None:
-    from ansible_collections.vela.gpudirect.plugins.module_utils import pci_driver
-    from ansible_collections.vela.gpudirect.plugins.module_utils.core.host import Host
-
     def judged(intent: dict[str, Any]) -> Any:
         desired = pci_driver.parse(intent)
         return pci_driver.plan(desired, pci_driver.read(Host(server.root), desired), {})
@@ -522,5 +559,5 @@ def test_a_captured_tree_is_judged_by_its_groups(server: FakeDrivers) -> None:
     plan = judged(VELA)
     assert [entry.waits_for for entry in plan.deferred] == ["the running host"]
     assert not plan.changes
-    with pytest.raises(HostRefused, match="shares IOMMU group"):
-        judged(devices(("card", {"vendor": "10de", "class": "0300"})))
+    (problem,) = judged(devices(("card", {"vendor": "10de", "class": "0300"}))).refused
+    assert "shares IOMMU group" in str(problem)

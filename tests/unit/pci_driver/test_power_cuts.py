@@ -1,0 +1,125 @@
+"""A run that is cut off before or after any of its acts: the next run completes it, also after a boot, and undo gives all back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.vela.gpudirect.plugins.module_utils.core.owned import PATH as RECORD
+
+from tests.fixtures.driver_hosts import BOTH, NVMES, TESTDEVS, VELA, built, devices, run, settle
+from tests.fixtures.fake_drivers import FakeDrivers
+from tests.fixtures.fake_host import KilledHere
+
+OTHER = devices(*TESTDEVS["pci_driver_devices"], {"name": "stub", "select": {"address": "0000:23:00.0"}, "driver": "pci-stub"})  # fmt: skip
+# The machine, the intents that were settled before, and the one whose run loses power.
+STORIES: dict[str, tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]] = {
+    "apply": ({"like": "debian_13"}, [], BOTH),
+    "apply_with_dracut": ({"like": "rhel_9"}, [], NVMES),
+    "change": ({"like": "debian_12"}, [NVMES], OTHER),
+    "undo": ({"like": "debian_13"}, [NVMES], {}),
+    "undo_with_dracut": ({"like": "rhel_9"}, [NVMES], {}),
+    "gpus": ({"like": "debian_12", "machine": "vela"}, [], VELA),
+    "undo_of_gpus": ({"like": "debian_12", "machine": "vela"}, [VELA], {}),
+}
+
+
+def bound(host: FakeDrivers) -> tuple[dict[str, str], dict[str, str]]:
+    return host.drivers(), host.overrides()
+
+
+def kept(host: FakeDrivers) -> dict[str, tuple[int, bytes]]:
+    """Everything but the record, which may tell of the cut."""
+    return {path: content for path, content in host.disk().items() if path != RECORD}
+
+
+def cuts(prepared: FakeDrivers, intent: dict[str, Any], root: Path) -> Iterator[FakeDrivers]:
+    """The machine after each possible cut of one run: after an act is before the next one."""
+    counted = prepared.clone(root / "counted").revive()
+    run(intent, counted)
+    total = len(counted.acts)
+    assert total > 8
+    for number in range(1, total + 2):
+        host = prepared.clone(root / str(number))
+        if number <= total:
+            host.die_before(number)
+        else:
+            host.die_after(total)
+        with pytest.raises(KilledHere):
+            run(intent, host)
+        yield host.revive()
+
+
+def keeps_power(host: FakeDrivers) -> FakeDrivers:
+    return host
+
+
+@pytest.mark.parametrize("back", [keeps_power, FakeDrivers.boot], ids=["killed", "power_cut"])
+@pytest.mark.parametrize("story", STORIES)
+def test_the_next_run_completes_what_was_cut_off(
+    story: str, back: Callable[[FakeDrivers], FakeDrivers], tmp_path: Path
+) -> None:
+    machine, before, intent = STORIES[story]
+    found = built(tmp_path / "found", **machine)
+    prepared = found.clone(tmp_path / "prepared")
+    for settled in before:
+        settle(settled, prepared)
+    whole = prepared.clone(tmp_path / "whole")
+    settle(intent, whole)
+    for host in cuts(prepared, intent, tmp_path):
+        back(host)
+        settle(intent, host)
+        assert bound(host) == bound(whole)
+        assert kept(host) == kept(whole)
+        settle({}, host)
+        assert host.disk() == found.disk()
+        assert bound(host) == bound(found)
+        assert host.lost == []
+
+
+def test_intent_that_goes_right_after_a_cut_leaves_nothing(tmp_path: Path) -> None:
+    found = built(tmp_path / "found")
+    for host in cuts(found, BOTH, tmp_path):
+        settle({}, host)
+        assert host.disk() == found.disk()
+        assert bound(host) == bound(found)
+
+
+def test_a_boot_between_a_cut_and_its_undo_leaves_nothing(tmp_path: Path) -> None:
+    """The boot has taken the devices by the rules, although the run never came to do so."""
+    found = built(tmp_path / "found")
+    for host in cuts(found, NVMES, tmp_path):
+        host.boot()
+        settle({}, host)
+        assert host.disk() == found.disk()
+        assert bound(host) == bound(found)
+
+
+def test_the_record_is_on_disk_before_the_change_it_is_for(tmp_path: Path) -> None:
+    host = built(tmp_path / "root").revive()
+    run(BOTH, host)
+    assert host.acts[0] == f"write {RECORD}"
+    assert not [
+        pair for pair in zip(host.acts, host.acts[1:]) if pair[0].startswith("update-initramfs") and pair[1] != "sync"
+    ]
+
+
+def test_cut_off_again_and_again_it_still_completes(tmp_path: Path) -> None:
+    found = built(tmp_path / "found", like="rhel_9")
+    whole = found.clone(tmp_path / "whole")
+    settle(BOTH, whole)
+    host = found.clone(tmp_path / "host")
+    for number in range(2, 60):
+        host.die_before(number % 6 + 1)
+        try:
+            if not run(BOTH, host).changed:
+                break
+        except KilledHere:
+            continue
+    settle(BOTH, host.revive())
+    assert kept(host) == kept(whole)
+    assert bound(host) == bound(whole)
+    settle({}, host)
+    assert host.disk() == found.disk()
