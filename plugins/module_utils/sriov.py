@@ -164,32 +164,30 @@ def _why_protected(tree: Tree, function: Function, protected: Mapping[str, str])
 def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     """The changes of every port that is selected, and the way back for what no entry selects any more."""
     recorded = by_address(owned)
-    selected = _selected(desired, current.tree)
+    selected, problems = _selected(desired, current.tree)
     if not current.live:
         why = "VFs, their attributes and routes are told by the running kernel only; this is a captured tree"
-        return Plan(deferred=(Deferred(SCHEMA.name, "the running host", why),) if selected or recorded else ())
+        waits = (Deferred(SCHEMA.name, "the running host", why),) if selected or recorded else ()
+        return Plan(deferred=waits, refused=tuple(problems))
     paths = {**dict.fromkeys(recorded, ""), **{address: f"{entry.path}.select" for address, entry in selected.items()}}
     unreadable = [problem for address, path in paths.items() for problem in _unread(address, path, current)]
     if unreadable:
         raise UnreadableState(unreadable)
     intents = {address: _intent(entry, current.ports[address]) for address, entry in selected.items()}
-    problems = [
-        *(
-            one
-            for address, intent in intents.items()
-            for one in problems_of(intent, current.ports[address], current.links)
-        ),
-        *shared_identifiers(intents, _other_macs(current, intents)),
-    ]
+    shared = shared_identifiers(intents, _other_macs(current, intents))
+    if shared:
+        raise HostRefused([*problems, *shared])
     changes: list[Change] = []
     for address in sorted({*intents, *recorded}):
+        if problems and address not in intents:
+            continue  # what is on record may be a port of the entry whose selection was refused
         changed = _Port(address, intents.get(address), recorded.get(address, {}), desired, current)
-        problems.extend(changed.problems())
-        if not problems:
-            changes.extend(changed.changes())
-    if problems:
-        raise HostRefused(problems)
-    return Plan(tuple(changes))
+        against = [*changed.problems()]
+        if address in intents:
+            against += problems_of(intents[address], current.ports[address], current.links)
+        problems += against
+        changes += () if against else changed.changes()
+    return Plan(tuple(changes), refused=tuple(problems))
 
 
 @dataclass(frozen=True)
@@ -254,8 +252,8 @@ class _Port:
         return next((one for one in said if one), [])
 
 
-def _selected(desired: Desired, tree: Tree) -> dict[Address, Entry]:
-    """The ports by address with the entry that selects each."""
+def _selected(desired: Desired, tree: Tree) -> tuple[dict[Address, Entry], list[Problem]]:
+    """The ports by address with the entry that selects each, and what speaks against other selections."""
     problems: list[Problem] = []
     selected: dict[Address, Entry] = {}
     for entry in desired.entries:
@@ -269,9 +267,7 @@ def _selected(desired: Desired, tree: Tree) -> dict[Address, Entry]:
             if other is not entry:
                 fact = f"{function.address} is selected by {other.path} too"
                 problems.append(Problem(f"{entry.path}.select", fact, "Narrow one of them: a port is wanted one way."))
-    if problems:
-        raise HostRefused(problems)
-    return selected
+    return selected, problems
 
 
 def _no_pf(function: Function) -> str:

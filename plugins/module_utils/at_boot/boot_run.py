@@ -5,6 +5,7 @@
 
 The same converge as in any other run, with three things that only a boot has: nothing runs yet, so links may go down;
 devices may still be on their way; and nobody is there to decide, so whatever can be set up is, and the rest is told.
+A boot gives nothing up: undo, and what serves the boots to come, is left to a run through Ansible.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import host_boot, site
-from ..core.change import Disruption
+from ..core.change import Change, Disruption
 from ..core.converge import Resource, bring
 from ..core.errors import ConsentRequired, GpudirectError, HostRefused, Problem, VerificationFailed
 from ..core.host import Host
 from ..core.owned import PATH as RECORD
 from ..core.owned import Owned
-from . import finding
+from . import devices, finding
 from .finding import Finding
 
 # Waiting does not bring consent, and what was written and reads back otherwise was not early but wrong.
@@ -32,6 +33,11 @@ def require_record(host: Host) -> None:
     if not Owned.load(host).of(host_boot.SCHEMA.name):
         fact = "the record of what this product changed is gone, and with it which device is which"
         raise HostRefused([Problem(RECORD, fact, "Run site.yml for this host, which looks at the devices anew.")])
+
+
+def made_at_boot(change: Change) -> bool:
+    """Whether a boot makes a change: not one that only drops records, as for a device that is not there yet."""
+    return not change.next_boot and not (change.forget and not change.remember)
 
 
 @dataclass
@@ -65,6 +71,8 @@ class BootRun:
         now = self._attempt(resource, desired)
         if now.paths:
             self.tell(f"{name}: {len(now.paths)} changes made: {', '.join(now.paths)}")
+        for path in [one for one in now.postponed if one not in before.postponed]:
+            self.tell(f"left for a run of site.yml: {path}")
         for problem in [one for one in now.reasons if one not in before.reasons]:
             self.tell(f"{'not yet' if now.may_pass else 'not'}: {problem}")
         self.findings[name] = replace(now, paths=before.paths + now.paths)
@@ -73,14 +81,18 @@ class BootRun:
         name = resource.SCHEMA.name
         try:
             with self.host.exclusive():
-                report = bring(resource, desired, self.host, allow=self.allow, check=False, partial=True)
+                missing = devices.absent(name, Owned.load(self.host).of(name), self.host)
+                report = bring(
+                    resource, desired, self.host, allow=self.allow, check=False, partial=True, only=made_at_boot
+                )
         except GpudirectError as error:
             return replace(finding.of_error(name, error), may_pass=not isinstance(error, _LASTING))
         except Exception as error:  # a fault of one resource is no reason to leave the others undone
             return replace(finding.of_fault(name, error), may_pass=isinstance(error, OSError))
         made = tuple(change.path for change in report.plan.changes)
-        reasons = tuple(finding.left_over(name, report.left))
-        return Finding(name, not reasons, made, reasons, bool(report.left.refused or report.left.deferred))
+        reasons = (*missing, *finding.left_over(name, report.left))
+        waits = bool(missing or report.left.refused or report.left.deferred)
+        return Finding(name, not reasons, made, reasons, waits, tuple(one.path for one in report.postponed))
 
 
 _UNTRIED = Finding("", None, may_pass=True)

@@ -12,7 +12,8 @@ from ..core.change import Disruption
 from ..core.converge import Resource, bring
 from ..core.errors import GpudirectError
 from ..core.host import Host
-from . import finding
+from ..core.owned import Owned
+from . import devices, finding
 from .finding import Finding
 
 
@@ -26,10 +27,11 @@ def _judged(resource: Resource, desired: Any, host: Host) -> Finding:
     try:
         # Under the lock, so that a run that is half-way through its changes is not taken for drift.
         with host.exclusive():
+            missing = devices.absent(name, Owned.load(host).of(name), host)
             plan = bring(resource, desired, host, allow=Disruption.HOST, check=True, partial=True).plan
     except GpudirectError as error:
         return finding.of_error(name, error)
     except Exception as error:  # the other resources are judged all the same
         return finding.of_fault(name, error)
-    reasons = (*finding.differing(plan.changes), *finding.left_over(name, plan))
-    return Finding(name, plan.empty, tuple(dict.fromkeys(one.path for one in reasons)), reasons)
+    reasons = (*missing, *finding.differing(plan.changes), *finding.left_over(name, plan))
+    return Finding(name, not reasons, tuple(dict.fromkeys(one.path for one in reasons)), reasons)

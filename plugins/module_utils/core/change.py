@@ -68,7 +68,8 @@ class Change:
     ``before`` and ``after`` are plain data of owned values only (None: not there).
     ``step`` is the resource's own instruction for ``apply``. ``remember`` are the records that
     undo needs, by record path, stored in the ownership file before the write; ``confirm`` is what is
-    added to them after it, and ``forget`` names the records that are dropped then.
+    added to them after it, and ``forget`` names the records that are dropped then. ``next_boot``: it serves boots to
+    come only, and takes nothing away from the running host if it is left for later.
     """
 
     path: str
@@ -80,6 +81,7 @@ class Change:
     remember: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     confirm: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     forget: tuple[str, ...] = ()
+    next_boot: bool = False
 
     def as_result(self) -> dict[str, Any]:
         """The change as modules return it."""

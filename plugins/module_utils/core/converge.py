@@ -9,7 +9,7 @@ no resource can forget one of them. This file knows no domain word.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -54,7 +54,7 @@ class LostAtBoot(Resource, Protocol):
 
 @dataclass(frozen=True)
 class Report:
-    """What happened to one resource, or would happen."""
+    """What happened to one resource, or would happen. ``postponed`` are changes that the caller of ``bring`` left out."""
 
     resource: str
     plan: Plan
@@ -62,6 +62,7 @@ class Report:
     changed: bool
     verified: bool | None
     left: Plan
+    postponed: tuple[Change, ...] = ()
 
     def as_result(self) -> dict[str, Any]:
         """The result contract: the same keys from every module (docs/contracts.md)."""
@@ -97,31 +98,38 @@ def bring(
     check: bool,
     waiting: Mapping[str, str] | None = None,
     partial: bool = False,
+    only: Callable[[Change], bool] = lambda _change: True,
 ) -> Report:
     """``converge`` for a desired state that was parsed before.
 
     ``waiting`` are boot ids, by path, in which an earlier round of this run already saw values await a reboot.
-    ``partial`` lets the rest go on where the plan refuses a part of the intent.
+    ``partial`` lets the rest go on where the plan refuses a part of the intent; ``only`` tells the changes to be made.
     """
     name = resource.SCHEMA.name
     owned = Owned.load(host)
     boot = host.boot_id()
-    plan = _with_waiting(resource.plan(desired, resource.read(host, desired), owned.of(name)), waiting or {})
+
+    def look() -> tuple[Plan, tuple[Change, ...]]:
+        whole = _with_waiting(resource.plan(desired, resource.read(host, desired), owned.of(name)), waiting or {})
+        kept = tuple(change for change in whole.changes if only(change))
+        return replace(whole, changes=kept), tuple(change for change in whole.changes if not only(change))
+
+    plan, postponed = look()
     if plan.refused and not partial:
         raise HostRefused(plan.refused)
     if check or not plan.changes:
         _require_live(plan, boot)
         complete = not (plan.deferred or plan.refused)
-        return Report(name, plan, allow, bool(plan.changes), None if plan.changes else complete, plan)
+        return Report(name, plan, allow, bool(plan.changes), None if plan.changes else complete, plan, postponed)
     _require_consent(plan, allow)
     _apply_all(resource, plan, host, owned, boot)
     try:
-        left = resource.plan(desired, resource.read(host, desired), owned.of(name))
+        left, postponed = look()
         _require_verified(plan, left)
         _require_live(left, boot)
     except GpudirectError as error:
         raise error.after(change.path for change in plan.changes) from None
-    return Report(name, plan, allow, True, not (left.deferred or left.refused), left)
+    return Report(name, plan, allow, True, not (left.deferred or left.refused), left, postponed)
 
 
 def plan_all(

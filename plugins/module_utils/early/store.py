@@ -69,7 +69,7 @@ def plan(wanted: Mapping[str, str], store: Store, owned: Mapping[str, Any]) -> l
     seen.update({image_of(image.path): _as_seen(image, owned) for image in stale})
     changes = [replace(change, remember={**change.remember, **seen}) for change in edits]
     changes += [_rebuild(image, fingerprint, store, owned) for image in stale]
-    return _with_forgotten(changes, wanted, store, owned)
+    return [replace(change, next_boot=True) for change in _with_forgotten(changes, wanted, store, owned)]
 
 
 def _edit(path: str, wanted: Mapping[str, str], store: Store, owned: Mapping[str, Any]) -> Change | None:

@@ -61,7 +61,9 @@ def test_what_is_not_told_is_not_known(entry: dict[str, Any], known: dict[str, A
 
 
 def lines(wanted: dict[str, Any], current: dict[str, Any]) -> list[str]:
-    return [one.line.removeprefix("link set dev p vf 0 ") for one in attributes.requests("p", {0: wanted}, {0: current})]
+    return [
+        one.line.removeprefix("link set dev p vf 0 ") for one in attributes.requests("p", {0: wanted}, {0: current})
+    ]
 
 
 def test_only_what_differs_is_asked_for() -> None:
@@ -88,7 +90,9 @@ def test_the_address_comes_before_the_check_of_addresses() -> None:
 
 
 # As parse lets them through: what is in a VLAN tag only with a VLAN.
-tags = st.sampled_from([{}, {"vlan": 0}, {"vlan": 1}, {"vlan": 9, "qos": 3}, {"vlan": 4094, "vlan_protocol": "802.1ad"}])
+tags = st.sampled_from(
+    [{}, {"vlan": 0}, {"vlan": 1}, {"vlan": 9, "qos": 3}, {"vlan": 4094, "vlan_protocol": "802.1ad"}]
+)
 others = st.fixed_dictionaries(
     {},
     optional={

@@ -128,7 +128,12 @@ def test_a_host_without_intent_is_not_even_looked_at(host: FakeSriov) -> None:
 
 
 def test_vfs_that_were_there_before_come_back_with_their_attributes(host: FakeSriov) -> None:
-    others = {**RACK, "vfs": 2, "vf_defaults": {"trust": True, "max_tx_rate": 40, "mac": "stable"}, "vf": {1: {"vlan": 5}}}
+    others = {
+        **RACK,
+        "vfs": 2,
+        "vf_defaults": {"trust": True, "max_tx_rate": 40, "mac": "stable"},
+        "vf": {1: {"vlan": 5}},
+    }
     settle(ports(others), host)
     disown(host)
     found = host.live()
@@ -149,7 +154,9 @@ def test_attributes_of_vfs_that_were_there_go_back_too(host: FakeSriov) -> None:
     assert host.live() == found
 
 
-def test_intent_that_changes_leaves_nothing_of_the_first(tmp_path: Path, both: tuple[FakeSriov, dict[str, Any]]) -> None:
+def test_intent_that_changes_leaves_nothing_of_the_first(
+    tmp_path: Path, both: tuple[FakeSriov, dict[str, Any]]
+) -> None:
     host, intent = both
     found = host.live()
     select = intent["sriov_ports"][0]["select"]
@@ -235,7 +242,9 @@ def test_vfs_that_never_come_into_a_group_stop_the_run(tmp_path: Path) -> None:
 
 def test_igb_takes_seven_of_eight(host: FakeSriov) -> None:
     said = refused(ports({"select": ONE, "vfs": 8}), host)
-    assert "sriov_ports[0].vfs: 0000:24:00.0 takes fewer VFs than its register says: 8 there, 7 by the driver igb" in said
+    assert (
+        "sriov_ports[0].vfs: 0000:24:00.0 takes fewer VFs than its register says: 8 there, 7 by the driver igb" in said
+    )
     settle(ports({"select": ONE, "vfs": 7}), host)
 
 
@@ -292,7 +301,9 @@ def test_the_order_of_entries_changes_nothing(host: FakeSriov) -> None:
 
 def test_a_port_without_a_driver(host: FakeSriov) -> None:
     host.machine.bind(FIRST, "")
-    assert "no driver is bound to 0000:24:00.0, and only a driver makes VFs" in refused(ports({"select": ONE, "vfs": 1}), host)
+    assert "no driver is bound to 0000:24:00.0, and only a driver makes VFs" in refused(
+        ports({"select": ONE, "vfs": 1}), host
+    )
     host.machine.bind(FIRST, "vfio-pci")
     said = refused(ports({"select": ONE, "vfs": 1}), host)
     assert "0000:24:00.0 has no network device (found driver vfio-pci)" in said
@@ -304,7 +315,10 @@ def test_a_port_without_a_driver(host: FakeSriov) -> None:
 @pytest.mark.parametrize(
     ("attributes", "said"),
     [
-        ({"link_state": "enable"}, "vf[0].link_state: 0000:24:00.0: the driver igb has no link state of VFs (found enable)"),
+        (
+            {"link_state": "enable"},
+            "vf[0].link_state: 0000:24:00.0: the driver igb has no link state of VFs (found enable)",
+        ),
         ({"min_tx_rate": 10}, "vf[0].min_tx_rate: 0000:24:00.0: the driver igb guarantees no rate (found 10)"),
         ({"vlan": 5, "vlan_protocol": "802.1ad"}, "the driver igb takes no other tag than 802.1q (found 802.1ad)"),
     ],
@@ -328,7 +342,10 @@ def test_guids_are_for_infiniband_ports(host: FakeSriov) -> None:
 
 def test_an_infiniband_port_has_guids_and_no_addresses(tmp_path: Path) -> None:
     host = built(tmp_path / "root", "vela", {"ens0f0np0": {"link_type": "infiniband"}})
-    guids = {number: {"node_guid": f"00:11:22:33:44:55:66:7{number}", "port_guid": f"00:11:22:33:44:55:77:7{number}"} for number in range(2)}
+    guids = {
+        number: {"node_guid": f"00:11:22:33:44:55:66:7{number}", "port_guid": f"00:11:22:33:44:55:77:7{number}"}
+        for number in range(2)
+    }
     address = next(address for address, nic in host.nics.items() if nic.link_type == "infiniband")
     found = host.live()
     settle(ports({"select": {"address": address}, "vfs": 2, "vf": guids}), host)
@@ -345,7 +362,10 @@ def test_a_refusal_in_the_middle_says_what_was_done_and_the_next_run_goes_on(tmp
     with pytest.raises(ApplyFailed) as caught:
         run(ports(VELA), host)
     said = str(caught.value)
-    assert "the driver mlx5_core refused trust on: mlx5_core: no such thing. Of 18 requests for this port the first 2 were met" in said
+    assert (
+        "the driver mlx5_core refused trust on: mlx5_core: no such thing. Of 18 requests for this port the first 2 were met"
+        in said
+    )
     assert "vf[0]" in said
     assert "(9 of 10 changes)" in said
     assert len(caught.value.done) == 9  # type: ignore[attr-defined]
@@ -389,8 +409,9 @@ def test_without_carrier_everything_but_rates_is_set(tmp_path: Path) -> None:
 def test_a_rate_above_the_link_is_refused_where_the_link_is_known(tmp_path: Path) -> None:
     wanted = ports({"select": ONE, "vfs": 2, "vf_defaults": {"max_tx_rate": 2000}})
     host = built(tmp_path / "up", "rack", {"ens1": {"up": True}})
-    assert "vf[0].max_tx_rate: the rate is above the speed of 0000:24:00.0 (found 2000 Mb/s, wanted at most 1000 Mb/s)" in (
-        refused(wanted, host)
+    assert (
+        "vf[0].max_tx_rate: the rate is above the speed of 0000:24:00.0 (found 2000 Mb/s, wanted at most 1000 Mb/s)"
+        in (refused(wanted, host))
     )
     host = built(tmp_path / "down", "rack")
     with pytest.raises(ApplyFailed, match=r"a rate is above the speed of ens1 \(found 2000 Mb/s, wanted 1000 Mb/s\)"):
@@ -451,7 +472,11 @@ def test_attributes_of_the_other_vfs_of_a_port_can_be_changed(host: FakeSriov) -
     host.hold(host.pf(FIRST).vfs.functions[1].address, device="vfio0")  # type: ignore[union-attr]
     run(ports({"select": ONE, "vfs": 2, "vf": {0: {"trust": True}}}), host, allow=Disruption.NOTHING)
     with pytest.raises(ConsentRequired, match="VF 1: process 4711 holds"):
-        run(ports({"select": ONE, "vfs": 2, "vf": {0: {"trust": True}, 1: {"trust": True}}}), host, allow=Disruption.LINK)
+        run(
+            ports({"select": ONE, "vfs": 2, "vf": {0: {"trust": True}, 1: {"trust": True}}}),
+            host,
+            allow=Disruption.LINK,
+        )
 
 
 def test_vfs_on_vfio_whose_users_cannot_be_told_count_as_held(host: FakeSriov) -> None:
@@ -472,7 +497,9 @@ def test_vfs_that_the_host_uses_need_consent_for_the_link(host: FakeSriov) -> No
         run({}, host, allow=Disruption.NOTHING)
     host.pf(FIRST).vfs.functions[1].nets.clear()  # type: ignore[union-attr]
     host.machine.bind(host.pf(FIRST).vfs.functions[1].address, "igbvf")  # type: ignore[union-attr]
-    with pytest.raises(ConsentRequired, match="VF 1 is on igbvf and has no network device here: a container may have it"):
+    with pytest.raises(
+        ConsentRequired, match="VF 1 is on igbvf and has no network device here: a container may have it"
+    ):
         run({}, host, allow=Disruption.NOTHING)
     run({}, host, allow=Disruption.LINK)
 
@@ -560,7 +587,10 @@ def test_switchdev_first_then_vfs_and_back(tmp_path: Path, before: int, renamed:
     found = host.live()
     report = settle(ports(SWITCHDEV), host)
     names_of_one = [path.rpartition(".")[2] for path in paths(report)][: len(paths(report)) // 2]
-    assert [name for name in names_of_one if name in ("vfs", "eswitch")] == (["vfs"] if before else []) + ["eswitch", "vfs"]
+    assert [name for name in names_of_one if name in ("vfs", "eswitch")] == (["vfs"] if before else []) + [
+        "eswitch",
+        "vfs",
+    ]
     assert all(nic.mode == "switchdev" and len(nic.vfs) == 3 for nic in host.nics.values())
     assert host.machine[next(iter(host.nics))].nets[1].port_name == "pf0vf0"
     settle({}, host)
@@ -573,7 +603,9 @@ def test_the_same_mode_is_no_change(cx6: FakeSriov) -> None:
 
 def test_a_device_without_eswitch(host: FakeSriov) -> None:
     said = refused(ports({"select": ONE, "vfs": 1, "eswitch": "switchdev"}), host)
-    assert "0000:24:00.0 has no eswitch to be switched (found driver igb (its driver has none), wanted switchdev)" in said
+    assert (
+        "0000:24:00.0 has no eswitch to be switched (found driver igb (its driver has none), wanted switchdev)" in said
+    )
     settle(ports({"select": ONE, "vfs": 1, "eswitch": "legacy"}), host)
     assert not [done for done in host.commands if done.argv[0] == "devlink"]
 
@@ -600,7 +632,9 @@ def test_another_device_at_the_address_is_refused(host: FakeSriov) -> None:
     settle(ports(RACK), host)
     swapped(host)
     said = refused(ports(RACK), host)
-    assert "the device at 0000:24:00.0 is not the one that was set up there: its serial is 52-54-00-ff-ff-00-00-01" in said
+    assert (
+        "the device at 0000:24:00.0 is not the one that was set up there: its serial is 52-54-00-ff-ff-00-00-01" in said
+    )
     assert "put 0000:24:00.0 into gpudirect_replaced" in said
     assert SECOND not in said
 
@@ -651,7 +685,9 @@ def test_a_port_in_a_container_is_not_given_up(host: FakeSriov) -> None:
 def test_a_list_of_vfs_that_was_cut(host: FakeSriov) -> None:
     settle(ports({"select": ONE, "vfs": 3}), host)
     host.nics[FIRST].vfs.pop()
-    assert "tells not all VFs of ens1 (found 2 VFs, wanted 3)" in refused(ports({"select": ONE, "vfs": 3}), host, UnreadableState)
+    assert "tells not all VFs of ens1 (found 2 VFs, wanted 3)" in refused(
+        ports({"select": ONE, "vfs": 3}), host, UnreadableState
+    )
 
 
 def test_a_captured_tree_is_never_judged_as_right(host: FakeSriov, tmp_path: Path) -> None:

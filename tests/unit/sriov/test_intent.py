@@ -131,11 +131,15 @@ def test_numbers_of_vfs_survive_the_way_to_the_host() -> None:
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=6)
 documents = st.recursive(
     scalars | st.sampled_from(["8086", "0000:3b:00.0", "02:00:00:00:00:01", "stable", "²", "--5"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4) | st.integers(0, 3), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4) | st.integers(0, 3), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 attribute_names = st.sampled_from(["mac", "vlan", "qos", "trust", "min_tx_rate", "max_tx_rate", "node_guid", "x"])
-vfs = st.dictionaries(st.integers(-1, 9) | st.text("01²x", max_size=2), st.dictionaries(attribute_names, documents), max_size=3)
+vfs = st.dictionaries(
+    st.integers(-1, 9) | st.text("01²x", max_size=2), st.dictionaries(attribute_names, documents), max_size=3
+)
 entries = st.fixed_dictionaries(
     {},
     optional={

@@ -16,8 +16,12 @@ ANY = {"vendor": "15b3", "device": "101d", "address": "0000:14:00.0"}
 FIRST = ports(
     {"select": ANY, "vfs": 3, "mtu": 9000, "vf_defaults": {"trust": True, "vlan": 5}, "vf": {1: {"max_tx_rate": 9}}}
 )
-FEWER_WORDS = ports({"select": ANY, "vfs": 3, "vf_defaults": {"trust": True, "mac": "kept"}, "vf": {0: {"spoofchk": True}}})
-OTHER_NUMBER = ports({"select": ANY, "vfs": 2, "mtu": 4000, "autoprobe": True, "vf_defaults": {"link_state": "disable"}})
+FEWER_WORDS = ports(
+    {"select": ANY, "vfs": 3, "vf_defaults": {"trust": True, "mac": "kept"}, "vf": {0: {"spoofchk": True}}}
+)
+OTHER_NUMBER = ports(
+    {"select": ANY, "vfs": 2, "mtu": 4000, "autoprobe": True, "vf_defaults": {"link_state": "disable"}}
+)
 SWITCHDEV = ports({"select": ANY, "vfs": 2, "eswitch": "switchdev", "vf_defaults": {"max_tx_rate": 7}})
 NONE = ports({"select": ANY, "vfs": 0})
 

@@ -124,7 +124,9 @@ def bodies(draw: st.DrawFn) -> dict[str, Any]:
     """All of an entry but what it selects."""
     vfs = draw(st.integers(0, 4))
     body: dict[str, Any] = {"vfs": vfs}
-    body.update(draw(st.fixed_dictionaries({}, optional={"mtu": st.sampled_from([1500, 9000]), "autoprobe": st.booleans()})))
+    body.update(
+        draw(st.fixed_dictionaries({}, optional={"mtu": st.sampled_from([1500, 9000]), "autoprobe": st.booleans()}))
+    )
     body["vf_defaults"] = draw(defaults)
     body["vf"] = draw(st.dictionaries(st.integers(0, vfs - 1), own, max_size=2)) if vfs else {}
     if draw(st.booleans()):
