@@ -122,7 +122,8 @@ def read(host: Host, desired: Desired) -> Current:
     kernel = modules.read(host, {entry.driver for entry in desired.entries}, {image.kernel for image in early.images})
     bar = _barred(desired, (function for function in tree if function.address in wanted))
     risky = {name for name in {_module(one, drivers) for one in tree} if kernel.beneath([name]).intersection(bar)}
-    asked = [one for one in tree if _module(one, drivers) in risky or _may_be_taken(one, wanted, owned)]
+    records = recorded(owned)
+    asked = [one for one in tree if _module(one, drivers) in risky or _may_be_taken(one, wanted, records)]
     mounts = disks.read(host, ()).mounts if bar else ()
     return Current(
         tree,
@@ -157,13 +158,13 @@ def _barred(desired: Desired, functions: Iterable[Function]) -> tuple[str, ...]:
     return tuple(one for one in files.with_followers(files.OF_NVIDIA) if one not in needed) if named else ()
 
 
-def _may_be_taken(function: Function, wanted: Mapping[Address, str], owned: Mapping[str, Any]) -> bool:
+def _may_be_taken(function: Function, wanted: Mapping[Address, str], records: Mapping[str, Any]) -> bool:
     """Whether a plan may take a function from the driver that it has."""
     if not isinstance(function.driver, str):
         return False
     if function.address in wanted:
         return function.driver != wanted[function.address]
-    return str(function.address) in recorded(owned)
+    return str(function.address) in records
 
 
 # plan ------------------------------------------------------------------------------------
@@ -174,7 +175,7 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     if desired.empty and not owned:
         return Plan()
     choice = choose(desired.entries, desired.ports, desired.replaced, current.tree, owned)
-    shared = binding.group_problems(choice, current.tree)
+    shared = binding.group_problems(choice, current.tree, owned)
     if not current.live:
         why = "what the devices are used for, and what the next boot has, is told by the running host only"
         return Plan(
@@ -196,18 +197,25 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     changes = [one for one in binds if isinstance(one, Change)]
     if refused:
         # The files and what goes back depend on all that is asked for; a device that nothing speaks against does not.
+        changes = _on_record(changes, fit, current.tree, owned)
         return Plan(tuple(changes), deferred, tuple(waiting), refused=tuple(refused))
     unloading = _unloading(bar, choice, changes, current, written)
     waiting += [one for one in unloading if isinstance(one, Awaiting)]
     changes += [one for one in unloading if isinstance(one, Change)]
-    back = [one for one in releases if isinstance(one, Change)]
+    back = _forgotten_together([one for one in releases if isinstance(one, Change)])
     back += barred.plan_undo(bar, current.modules, owned, current.boot)
     return Plan(
-        tuple(_on_record(_ordered(early, changes, back), choice, current.tree, owned)),
+        tuple(_on_record(_ordered(early, changes, back), choice.devices, current.tree, owned)),
         deferred,
         tuple(waiting),
         tuple(_notes(early, bar, choice, current, owned)),
     )
+
+
+def _forgotten_together(changes: list[Change]) -> list[Change]:
+    """The changes, whose records are dropped after the last of them: one write instead of one for each of many VFs."""
+    paths = tuple(path for change in changes for path in change.forget)
+    return [*(replace(one, forget=()) for one in changes[:-1]), *(replace(one, forget=paths) for one in changes[-1:])]
 
 
 def _ordered(early: Sequence[Change], live: Sequence[Change], back: Sequence[Change]) -> list[Change]:
@@ -258,7 +266,7 @@ def _binds(
         if files.is_vfio(device.driver) and isinstance(group, Absent):
             verdicts.append(_without_group(desired.iommu and not grouped, device.entry, device.address))
         else:
-            verdicts += binding.plan_bind(device, current.tree, current.uses, owned, written)
+            verdicts += binding.plan_bind(device, current.uses, owned, written)
     return verdicts
 
 
@@ -273,12 +281,13 @@ def _without_group(coming: bool, entry: Entry, address: str) -> Deferred | Probl
 
 
 def _unknown_drivers(desired: Desired, current: Current) -> dict[str, Problem]:
-    """Entries whose driver the running kernel does not have."""
+    """Entries whose driver the running kernel does not have; a driver is spelled as it spells itself, unlike a module."""
     here = current.modules.here
     known = {*current.drivers, *(name for name in ("vfio-pci", "pci-stub") if here(files.module_of(name)))}
     problems = {}
     for entry in desired.entries:
-        if entry.driver not in current.drivers and not here(files.module_of(entry.driver)):
+        spelled = [name for name in known if files.module_of(name) == files.module_of(entry.driver)]
+        if entry.driver not in known and (spelled or not here(files.module_of(entry.driver))):
             found = unknown(f"{entry.path}.driver", entry.driver, known)
             fact = f"{entry.driver} is no driver of the running kernel {current.modules.running}"
             problems[entry.path] = replace(found, fact=fact)
@@ -322,11 +331,11 @@ def _unloading(
     return barred.plan(bar, current.modules, driving, written)
 
 
-def _on_record(changes: list[Change], choice: Choice, tree: Tree, owned: Mapping[str, Any]) -> list[Change]:
+def _on_record(changes: list[Change], devices: Sequence[Device], tree: Tree, owned: Mapping[str, Any]) -> list[Change]:
     """The changes, the first of which also notes what every device had: a boot in between would bring ours already."""
     if not changes:
         return []
-    kept = {record_of(device.address): binding.kept_of(device, tree, owned) for device in choice.devices}
+    kept = {record_of(device.address): binding.kept_of(device, tree, owned) for device in devices}
     return [replace(changes[0], remember={**kept, **changes[0].remember}), *changes[1:]]
 
 

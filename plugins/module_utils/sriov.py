@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Union
 
 from .core.change import ABSENT, Change, Deferred, Plan, Text, Unreadable
-from .core.errors import GpudirectError, HostRefused, IntentError, Problem, UnreadableState
+from .core.errors import GpudirectError, IntentError, Problem, UnreadableState
 from .core.host import Host
 from .core.owned import Owned
 from .core.schema import Schema
@@ -71,8 +71,10 @@ class Current:
 def parse(params: Mapping[str, Any]) -> Desired:
     """Wanted ports from options; IntentError with every mistake."""
     values, problems = SCHEMA.parse_all(params)
+    given = params.get("sriov_ports")
     try:
-        entries = entries_of(values["sriov_ports"])
+        # One by one and as they were given: what is wrong in one entry hides nothing of the others.
+        entries = entries_of(given if isinstance(given, (list, tuple)) else [])
     except IntentError as error:
         problems.extend(error.problems)
     if problems:
@@ -128,12 +130,13 @@ def _eswitch(host: Host, port: Port) -> Text:
     """The eswitch mode; ABSENT where the device has no eswitch that could be switched."""
     if port.driver in NO_ESWITCH or not port.driver:
         return ABSENT
-    command = ["devlink", "-json", "dev", "eswitch", "show", f"pci/{port.address}"]
+    command = ["devlink", "-j", "dev", "eswitch", "show", f"pci/{port.address}"]
     done = host.look(command, expect=tuple(range(256)))
     if not done.status:
         return parse_eswitch(command, done.out) or ABSENT
     said = " ".join(done.err.split())
-    none = ("No such device", "Operation not supported")  # no devlink instance; one without an eswitch
+    # No devlink instance; one without an eswitch; a kernel without devlink.
+    none = ("No such device", "Operation not supported", "Failed to connect to devlink")
     return ABSENT if any(words in said for words in none) else Unreadable(said or f"devlink ended with {done.status}")
 
 
@@ -164,30 +167,29 @@ def _why_protected(tree: Tree, function: Function, protected: Mapping[str, str])
 def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     """The changes of every port that is selected, and the way back for what no entry selects any more."""
     recorded = by_address(owned)
-    selected, problems = _selected(desired, current.tree)
+    selected, refused = _selected(desired, current.tree)
     if not current.live:
         why = "VFs, their attributes and routes are told by the running kernel only; this is a captured tree"
-        waits = (Deferred(SCHEMA.name, "the running host", why),) if selected or recorded else ()
-        return Plan(deferred=waits, refused=tuple(problems))
-    paths = {**dict.fromkeys(recorded, ""), **{address: f"{entry.path}.select" for address, entry in selected.items()}}
+        deferred = (Deferred(SCHEMA.name, "the running host", why),) if selected or recorded else ()
+        return Plan(deferred=deferred, refused=tuple(refused))
+    # Where it is not clear which ports are meant, nothing goes back: it may be what is still wanted.
+    clear = not refused
+    absent = {address for address in recorded if current.tree.get(address) is None}
+    gone = {address for address in absent if str(address) not in desired.replaced}
+    left = {address for address in recorded if clear and not (address in gone and desired.entries)}
+    paths = {**dict.fromkeys(left, ""), **{address: f"{entry.path}.select" for address, entry in selected.items()}}
     unreadable = [problem for address, path in paths.items() for problem in _unread(address, path, current)]
     if unreadable:
         raise UnreadableState(unreadable)
     intents = {address: _intent(entry, current.ports[address]) for address, entry in selected.items()}
     shared = shared_identifiers(intents, _other_macs(current, intents))
-    if shared:
-        raise HostRefused([*problems, *shared])
     changes: list[Change] = []
-    for address in sorted({*intents, *recorded}):
-        if problems and address not in intents:
-            continue  # what is on record may be a port of the entry whose selection was refused
-        changed = _Port(address, intents.get(address), recorded.get(address, {}), desired, current)
-        against = [*changed.problems()]
-        if address in intents:
-            against += problems_of(intents[address], current.ports[address], current.links)
-        problems += against
-        changes += () if against else changed.changes()
-    return Plan(tuple(changes), refused=tuple(problems))
+    for address in sorted({*intents, *left}):
+        port = _Port(address, intents.get(address), recorded.get(address, {}), desired, current)
+        problems = [*shared.get(address, ()), *port.problems()]
+        refused.extend(problems)
+        changes.extend(() if problems else port.changes())
+    return Plan(tuple(changes), refused=tuple(refused))
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,9 @@ class _Port:
     current: Current
 
     def problems(self) -> Iterator[Problem]:
-        """Another device than the recorded one, or a port that must not be touched although it would be."""
+        """What the port cannot be, another device than the recorded one, or one that must not be touched and would be."""
+        if self.intent is not None:
+            yield from problems_of(self.intent, self.current.ports[self.address], self.current.links)
         differing = self._differences()
         if self.intent is not None and differing and str(self.address) not in self.desired.replaced:
             yield Problem(
@@ -253,21 +257,20 @@ class _Port:
 
 
 def _selected(desired: Desired, tree: Tree) -> tuple[dict[Address, Entry], list[Problem]]:
-    """The ports by address with the entry that selects each, and what speaks against other selections."""
+    """The ports by address with the entry that selects each, and what is wrong with the selection of others."""
     problems: list[Problem] = []
-    selected: dict[Address, Entry] = {}
+    claims: dict[Address, list[Entry]] = {}
     for entry in desired.entries:
         try:
-            found = chosen(f"{entry.path}.select", entry.selector, tree, only=_no_pf)
+            for function in chosen(f"{entry.path}.select", entry.selector, tree, only=_no_pf):
+                claims.setdefault(function.address, []).append(entry)
         except GpudirectError as error:
             problems.extend(error.problems)
-            continue
-        for function in found:
-            other = selected.setdefault(function.address, entry)
-            if other is not entry:
-                fact = f"{function.address} is selected by {other.path} too"
-                problems.append(Problem(f"{entry.path}.select", fact, "Narrow one of them: a port is wanted one way."))
-    return selected, problems
+    for address, entries in claims.items():
+        for entry in entries[1:]:
+            fact = f"{address} is selected by {entries[0].path} too"
+            problems.append(Problem(f"{entry.path}.select", fact, "Narrow one of them: a port is wanted one way."))
+    return {address: entries[0] for address, entries in claims.items() if len(entries) == 1}, problems
 
 
 def _no_pf(function: Function) -> str:

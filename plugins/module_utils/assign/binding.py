@@ -84,24 +84,23 @@ def kept_of(device: Device, tree: Tree, owned: Mapping[str, Any]) -> dict[str, A
 # Plan ------------------------------------------------------------------------------------
 
 
-def plan_bind(
-    device: Device, tree: Tree, uses: Uses, owned: Mapping[str, Any], written: str
-) -> list[Change | Awaiting | Problem]:
+def plan_bind(device: Device, uses: Uses, owned: Mapping[str, Any], written: str) -> list[Change | Awaiting | Problem]:
     """What it takes for a device to be with its driver: nothing, a change, a boot, or what speaks against it.
 
+    The changes bring no record: the whole plan's devices go on record together (``kept_of``), ahead of the first.
     ``written`` is the boot in which the early part was written, as far as it is right.
     """
     function = device.function
     have, override = word(function, "driver"), word(function, "driver_override")
-    path = record_of(device.address)
-    record, kept = owned.get(path), kept_of(device, tree, owned)
+    path, step = record_of(device.address), Bind(device.address, device.driver)
+    record = owned.get(path)
     if (have, override) == (device.driver, device.driver):
         if record is not None and not device.anew and record["driver"] == device.driver:
             return []
-        return [Change(path, have, device.driver, "it is as wanted; who it is goes on record", remember={path: kept})]
+        return [Change(path, have, device.driver, "it is as wanted; who it is goes on record")]
     if have == device.driver:
         why = f"it has the driver, and keeps it only with an override ({override or 'none'} now)"
-        return [Change(path, have, device.driver, why, step=Bind(device.address, device.driver), remember={path: kept})]
+        return [Change(path, have, device.driver, why, step=step)]
     found = uses.get(function.address, ()) if have else ()
     against = [use.what for use in found if use.kind in (Kind.HOST, Kind.GUEST)]
     if against:
@@ -118,7 +117,7 @@ def plan_bind(
         f"; {', '.join(links)}" if links else ""
     )
     disrupts = Disruption.LINK if links else Disruption.NOTHING
-    return [Change(path, have or None, device.driver, why, disrupts, Bind(device.address, device.driver), {path: kept})]
+    return [Change(path, have or None, device.driver, why, disrupts, step)]
 
 
 def plan_release(choice: Choice, tree: Tree, uses: Uses, owned: Mapping[str, Any]) -> Iterator[Change | Problem]:
@@ -161,12 +160,13 @@ def plan_release(choice: Choice, tree: Tree, uses: Uses, owned: Mapping[str, Any
         )
 
 
-def group_problems(choice: Choice, tree: Tree) -> dict[str, Problem]:
+def group_problems(choice: Choice, tree: Tree, owned: Mapping[str, Any]) -> dict[str, Problem]:
     """IOMMU groups that a guest could not have whole: with a device that somebody else's driver has. By device.
 
     Bridges carry the group and are not counted.
     """
     problems = {}
+    records = recorded(owned)
     for device in choice.devices:
         number = device.function.iommu_group
         if not is_vfio(device.driver) or not isinstance(number, int):
@@ -174,7 +174,7 @@ def group_problems(choice: Choice, tree: Tree) -> dict[str, Problem]:
         foreign = [
             described(one)
             for one in tree.group(number)
-            if not one.is_bridge and one.address != device.function.address and not _harmless(one, choice)
+            if not one.is_bridge and one.address != device.function.address and not _harmless(one, choice, records)
         ]
         if foreign:
             fact = (
@@ -185,11 +185,14 @@ def group_problems(choice: Choice, tree: Tree) -> dict[str, Problem]:
     return problems
 
 
-def _harmless(function: Function, choice: Choice) -> bool:
-    selected = choice.of(function.address)
-    if selected is not None:
-        return is_vfio(selected.driver) or selected.driver in _BYSTANDERS
+def _harmless(function: Function, choice: Choice, records: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether the driver that a function will have leaves its group to a guest. One that goes back gets its old one."""
+    selected, record = choice.of(function.address), records.get(str(function.address))
     driver = word(function, "driver")
+    if selected is not None:
+        driver = selected.driver
+    elif record is not None:
+        driver = (record["before"] or {}).get("driver") or ""
     return not driver or is_vfio(driver) or driver in _BYSTANDERS
 
 
@@ -237,9 +240,13 @@ def _release(step: Release, host: Host) -> None:
 
 
 def load(driver: str, host: Host) -> None:
-    """Have a driver registered."""
+    """Have a driver registered, before anything is done to a device for it."""
+    if host.exists(f"{DRIVERS}/{driver}"):
+        return
+    host.run(["modprobe", module_of(driver)])
     if not host.exists(f"{DRIVERS}/{driver}"):
-        host.run(["modprobe", module_of(driver)])
+        fact = f"the module {module_of(driver)} has no PCI driver of this name"
+        raise GpudirectError([Problem(f"{DRIVERS}/{driver}", fact, "See what it is called in /sys/bus/pci/drivers.")])
 
 
 def bound(address: str, host: Host) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from ..core.change import Absent, Deferred
@@ -54,9 +55,13 @@ class Choice:
     remade: frozenset[str] = frozenset()
     problems: tuple[Problem, ...] = ()
 
+    @cached_property
+    def _by_address(self) -> dict[Address, Device]:
+        return {one.function.address: one for one in self.devices}
+
     def of(self, address: Address) -> Device | None:
         """The device at an address, if an entry selects it."""
-        return next((one for one in self.devices if one.function.address == address), None)
+        return self._by_address.get(address)
 
 
 def record_of(address: Address | str) -> str:
@@ -99,6 +104,7 @@ def choose(
     """The devices of every entry, and all that speaks against any of them."""
     problems: list[Problem] = []
     kinds: set[type[GpudirectError]] = set()
+    records = recorded(owned)
     devices: dict[Address, Device] = {}
     deferred: list[Deferred] = []
     remade: set[str] = set()
@@ -110,9 +116,11 @@ def choose(
             remade |= {str(one.pf.address) for one in made}
             why = f"{entry.path} ({entry.name}): {'; '.join(one.why for one in made)}"
             deferred.append(Deferred("pci_driver", "sriov", why))
-            continue
         try:
-            found = chosen(f"{entry.path}.select", entry.selector, tree, entry.expect)
+            if coming or going:  # how many it will be is not known yet
+                found = tuple(one for one in matches(entry.selector, tree) if str(one.physfn) not in coming)
+            else:
+                found = chosen(f"{entry.path}.select", entry.selector, tree, entry.expect)
         except GpudirectError as error:
             problems.extend(error.problems)
             kinds.add(type(error))
@@ -123,7 +131,7 @@ def choose(
                 fact = f"selects {function.address}, which {other.entry.path} selects too"
                 problems.append(Problem(f"{entry.path}.select", fact, "Narrow one of the two."))
                 continue
-            wrong, anew = _judged(entry, function, replaced, tree, owned)
+            wrong, anew = _judged(entry, function, replaced, tree, records)
             problems.extend(wrong)
             if not wrong:
                 devices[function.address] = Device(entry, function, anew)
@@ -134,13 +142,12 @@ def choose(
 
 
 def _judged(
-    entry: Entry, function: Function, replaced: Sequence[str], tree: Tree, owned: Mapping[str, Any]
+    entry: Entry, function: Function, replaced: Sequence[str], tree: Tree, records: Mapping[str, Mapping[str, Any]]
 ) -> tuple[list[Problem], bool]:
     """Whether it is the device that it is taken for. Second value: it is another one, on purpose."""
     if function.is_bridge:
         fact = f"selects {function.address}, a bridge, which carries others"
         return [Problem(f"{entry.path}.select", fact, "Select what is below it.")], False
-    records = recorded(owned)
     meant = {str(function.address), str(function.physfn)} & set(replaced)
     record = records.get(str(function.address))
     if record is not None:

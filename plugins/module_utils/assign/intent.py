@@ -43,6 +43,13 @@ def _check_names(path: str, texts: Sequence[str]) -> list[str]:
     return [*texts]
 
 
+def _check_select(path: str, mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+    if mapping.get("netdev") is not None:
+        advice = "Select by address, port, serial or ids; host_topology_info tells them."
+        raise IntentError([Problem(f"{path}.netdev", "names what goes away with the driver", advice)])
+    return check_some(path, mapping)
+
+
 DEVICES_FIELD = Field(
     "pci_driver_devices",
     "list",
@@ -66,7 +73,7 @@ DEVICES_FIELD = Field(
             ),
             required=True,
             fields=SELECT_FIELDS,
-            check=check_some,
+            check=_check_select,
         ),
         Field("expect", "int", ("How many devices the entry must match. Omitted: at least one.",), minimum=1),
         Field(
@@ -109,9 +116,6 @@ def entries_of(given: Sequence[Mapping[str, Any]]) -> tuple[Entry, ...]:
     entries: list[Entry] = []
     for index, values in enumerate(given):
         path = f"pci_driver_devices[{index}]"
-        if values["select"].get("netdev") is not None:
-            advice = "Select by address, port, serial or ids; host_topology_info tells them."
-            problems.append(Problem(f"{path}.select.netdev", "names what goes away with the driver", advice))
         twin = next((one for one in entries if one.name == values["name"]), None)
         if twin:
             fact = f"has the name of {twin.path}"

@@ -26,6 +26,7 @@ from .finding import Finding
 
 # Waiting does not bring consent, and what was written and reads back otherwise was not early but wrong.
 _LASTING = (ConsentRequired, VerificationFailed)
+_SHOWN = 8  # paths of changes in one line
 
 
 def require_record(host: Host) -> None:
@@ -36,8 +37,9 @@ def require_record(host: Host) -> None:
 
 
 def made_at_boot(change: Change) -> bool:
-    """Whether a boot makes a change: not one that only drops records, as for a device that is not there yet."""
-    return not change.next_boot and not (change.forget and not change.remember)
+    """Whether a boot makes a change: not one that takes something back, or that gives a device up that is not there yet."""
+    gives_up = change.path in change.forget or (bool(change.forget) and change.step is None)
+    return not (change.next_boot or gives_up)
 
 
 @dataclass
@@ -70,7 +72,8 @@ class BootRun:
         before = self.findings.get(name, _UNTRIED)
         now = self._attempt(resource, desired)
         if now.paths:
-            self.tell(f"{name}: {len(now.paths)} changes made: {', '.join(now.paths)}")
+            shown = ", ".join([*now.paths[:_SHOWN], *(["..."] if len(now.paths) > _SHOWN else [])])
+            self.tell(f"{name}: {len(now.paths)} changes made: {shown}")
         for path in [one for one in now.postponed if one not in before.postponed]:
             self.tell(f"left for a run of site.yml: {path}")
         for problem in [one for one in now.reasons if one not in before.reasons]:
@@ -92,7 +95,8 @@ class BootRun:
         made = tuple(change.path for change in report.plan.changes)
         reasons = (*missing, *finding.left_over(name, report.left))
         waits = bool(missing or report.left.refused or report.left.deferred)
-        return Finding(name, not reasons, made, reasons, waits, tuple(one.path for one in report.postponed))
+        later = tuple(change.path for change in report.postponed if change.next_boot)
+        return Finding(name, not reasons, made, reasons, waits, later)
 
 
 _UNTRIED = Finding("", None, may_pass=True)

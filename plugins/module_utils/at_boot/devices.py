@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,6 @@ from ..pci import sysfs
 from ..pci.address import Address
 
 _ADDRESS = re.compile(r"\w+\[(?P<address>[0-9a-f:.]+)\]")
-_SHOWN = 8
 
 
 def recorded(owned: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -29,23 +29,21 @@ def recorded(owned: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def absent(resource: str, owned: Mapping[str, Any], host: Host) -> list[Problem]:
-    """The devices of a resource's records that the host does not have, in one sentence.
-
-    VFs of a PF that is absent itself are not told: they are its matter.
-    """
+    """The devices of a resource's records that the host does not have, in one sentence; VFs are told by their PF."""
     known = recorded(owned)
     if not known:
         return []
     tree = sysfs.read(host)
     gone = sorted(address for address in known if tree.get(Address.parse(address)) is None)
-    told = [address for address in gone if known[address].get("pf") not in gone]
+    pfs = Counter(str(known[address]["pf"]) for address in gone if known[address].get("pf"))
+    told = [f"{address} ({_kind(known[address]['identity'])})" for address in gone if not known[address].get("pf")]
+    told += [f"{count} VFs of {pf}" for pf, count in pfs.items()]
     if not told:
         return []
-    shown = ", ".join(f"{address} ({_kind(known[address]['identity'])})" for address in told[:_SHOWN])
-    more = f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
-    fact = f"{len(told)} of the devices that were set up here are not there: {shown}{more}"
-    advice = "See the kernel's log for them; where they were taken out on purpose, run site.yml."
-    return [Problem(resource, fact, advice)]
+    advice = (
+        "See the kernel's log; what was taken out on purpose goes into gpudirect_replaced for the next run of site.yml."
+    )
+    return [Problem(resource, f"devices that were set up here are not there: {', '.join(told)}", advice)]
 
 
 def _kind(identity: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..core.change import Disruption
+from ..core.change import Change, Disruption
 from ..core.converge import Resource, bring
 from ..core.errors import GpudirectError
 from ..core.host import Host
@@ -28,10 +28,15 @@ def _judged(resource: Resource, desired: Any, host: Host) -> Finding:
         # Under the lock, so that a run that is half-way through its changes is not taken for drift.
         with host.exclusive():
             missing = devices.absent(name, Owned.load(host).of(name), host)
-            plan = bring(resource, desired, host, allow=Disruption.HOST, check=True, partial=True).plan
+            report = bring(resource, desired, host, allow=Disruption.HOST, check=True, partial=True, only=_of_the_host)
     except GpudirectError as error:
         return finding.of_error(name, error)
     except Exception as error:  # the other resources are judged all the same
         return finding.of_fault(name, error)
-    reasons = (*missing, *finding.differing(plan.changes), *finding.left_over(name, plan))
+    reasons = (*missing, *finding.differing(report.plan.changes), *finding.left_over(name, report.plan))
     return Finding(name, not reasons, tuple(dict.fromkeys(one.path for one in reasons)), reasons)
+
+
+def _of_the_host(change: Change) -> bool:
+    """Whether a change is more than the dropping of a record."""
+    return change.step is not None or not change.forget

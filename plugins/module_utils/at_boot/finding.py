@@ -20,7 +20,7 @@ class Finding:
     """``as_wanted`` is None where it could not be judged.
 
     ``paths`` are those that a boot run changed, or that a look found to differ. ``may_pass`` says that the reasons may
-    go by themselves, as when a device appears. ``postponed`` are paths that a boot run leaves alone.
+    go by themselves, as when a device appears. ``postponed`` are paths of changes for later boots.
     """
 
     resource: str

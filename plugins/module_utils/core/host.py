@@ -67,7 +67,7 @@ class Host:
             return path
         if not self.captured:
             return os.path.join(self.root, path.lstrip("/"))
-        folder, _, name = path.rpartition("/")
+        folder, _slash, name = path.rpartition("/")
         if folder not in self._folders:
             self._folders[folder] = self._without_links("/", folder)
         return self.root.rstrip("/") + self._without_links(self._folders[folder], name)
@@ -102,7 +102,7 @@ class Host:
 
     def link(self, path: str) -> Text:
         """What a link says; ABSENT when nothing is there, Unreadable when it is no link."""
-        folder, _, name = path.rpartition("/")
+        folder, _slash, name = path.rpartition("/")
         try:
             return os.readlink(os.path.join(self.at(folder), name) if folder else self.at(path))
         except (FileNotFoundError, NotADirectoryError):

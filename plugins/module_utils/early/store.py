@@ -24,9 +24,10 @@ from .images import Build, Image, Store, build
 
 EARLY = "pci_driver.early"
 _MIB = 1 << 20
-# Address, vendor, device and driver in the line of a device.
+# Address, ids and driver in the line of a device.
 _OWN_RULE = re.compile(
-    r'KERNEL=="([^"]*)".*ATTR{vendor}=="0x([^"]*)".*ATTR{device}=="0x([^"]*)".*ATTR{driver_override}="([^"]*)"'
+    r'KERNEL=="([^"]*)".*ATTR{vendor}=="0x([^"]*)".*ATTR{device}=="0x([^"]*)"'
+    r'.*ATTR{subsystem_vendor}=="0x([^"]*)".*ATTR{subsystem_device}=="0x([^"]*)".*ATTR{driver_override}="([^"]*)"'
 )
 
 
@@ -106,7 +107,7 @@ def _shown(path: str, text: str) -> list[str]:
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     if path == files.RULES:
         found = [_OWN_RULE.search(line) for line in lines]
-        return [" ".join(match.groups()) for match in found if match] or lines
+        return ["{} {}:{} {}:{} {}".format(*match.groups()) for match in found if match] or lines
     beginning = {files.HOOK: "manual_add_modules", files.BLACKLIST: "blacklist"}.get(path, "")
     return [line for line in lines if line.startswith(beginning)]
 

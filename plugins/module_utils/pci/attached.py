@@ -73,11 +73,9 @@ def _owned(host: Host, folder: str, kind: str, unread: dict[str, str]) -> Iterat
         if not isinstance(target, str):
             continue
         steps = steps_of(target)
-        at = max((number for number, step in enumerate(steps) if address_of(step)), default=None)
-        if at is not None and _DIRECT[folder].fullmatch("/".join(steps[at + 1 :])):
-            owner = address_of(steps[at])
-            assert owner is not None
-            yield owner, name, f"/sys/{'/'.join(steps)}"
+        owners = [(at, address) for at, address in enumerate(map(address_of, steps)) if address is not None]
+        if owners and _DIRECT[folder].fullmatch("/".join(steps[owners[-1][0] + 1 :])):
+            yield owners[-1][1], name, f"/sys/{'/'.join(steps)}"
 
 
 def _netdev(folder: Folder) -> Netdev:

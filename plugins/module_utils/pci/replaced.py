@@ -12,8 +12,9 @@ REPLACED_FIELD = Field(
     "gpudirect_replaced",
     "list",
     (
-        "PCI addresses whose device was replaced on purpose: the device that is there now is taken for the one that was.",
-        "Without it, another device at the address of a recorded one stops the run.",
+        "PCI addresses whose device was replaced on purpose: the device that is there now is taken for the one that was,",
+        "and where there is none any more, what is known of it is dropped.",
+        "Without it, another device at the address of a recorded one stops the run, and boots wait for one that is gone.",
     ),
     default=[],
     elements="str",

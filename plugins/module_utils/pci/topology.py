@@ -59,7 +59,7 @@ def _function(one: Function, tree: Tree) -> dict[str, Any]:
         "driver": _known(one.driver),
         "driver_override": _known(one.driver_override),
         "link": _link(one.link),
-        "bars": _of(one, "bars", [_bar(bar) for bar in one.bars]),
+        "bars": _of(one, "bars", [_region(region) for region in one.bars]),
         "acs": _acs(one),
         "ats": _ats(one),
         "sriov": _sriov(one.sriov),
@@ -88,13 +88,13 @@ def _link(link: Link) -> dict[str, Any]:
     }
 
 
-def _bar(bar: Bar) -> dict[str, Any]:
+def _region(region: Bar) -> dict[str, Any]:
     return {
-        "index": bar.index,
-        "start": f"{bar.start:#x}",
-        "size_bytes": bar.size,
-        "flags": f"{bar.flags:#x}",
-        "assigned": bar.assigned,
+        "index": region.index,
+        "start": f"{region.start:#x}",
+        "size_bytes": region.size,
+        "flags": f"{region.flags:#x}",
+        "assigned": region.assigned,
     }
 
 

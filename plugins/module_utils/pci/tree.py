@@ -112,7 +112,7 @@ class Function:
     disks: tuple[str, ...] = ()  # block devices of the function: nvme0n1, vda
     boot_vga: bool = False
     # What could not be learnt and has no place above to say so, by name (physfn, bars, netdevs, rdma, disks), with the cause.
-    unread: Mapping[str, str] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def ids(self) -> str:

@@ -118,8 +118,12 @@ def _rates(intent: Intent, port: Port) -> Iterator[Problem]:
         yield Problem(f"{intent.path}.vf[{number}].{name}", fact, "Ask for less.", found, most)
 
 
-def shared_identifiers(intents: Mapping[Address, Intent], others: Mapping[str, str]) -> Iterator[Problem]:
-    """Addresses and GUIDs that two VFs would have, or a VF and something else of the host (``others``: who, by address)."""
+def shared_identifiers(intents: Mapping[Address, Intent], others: Mapping[str, str]) -> dict[Address, list[Problem]]:
+    """Addresses and GUIDs that two VFs would have, or a VF and something else of the host (``others``: who, by address).
+
+    By port: the problem is that of the later one.
+    """
+    problems: dict[Address, list[Problem]] = {}
     seen: dict[tuple[str, str], str] = {("mac", mac): who for mac, who in others.items()}
     for address, intent in sorted(intents.items()):
         for number, wanted in sorted(intent.attributes.items()):
@@ -128,4 +132,6 @@ def shared_identifiers(intents: Mapping[Address, Intent], others: Mapping[str, s
                 who = seen.setdefault((name, value), f"VF {number} of {address}") if value else ""
                 if who and who != f"VF {number} of {address}":
                     fact = f"{value}, for {address}, is that of {who} too"
-                    yield Problem(f"{intent.path}.vf[{number}].{name}", fact, "Give each VF its own, in vf.")
+                    problem = Problem(f"{intent.path}.vf[{number}].{name}", fact, "Give each VF its own, in vf.")
+                    problems.setdefault(address, []).append(problem)
+    return problems

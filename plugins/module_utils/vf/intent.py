@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
 from ..core.errors import IntentError, Problem
 from ..core.schema import Field, parse_fields, wrong_type
-from ..pci.select import SELECT_FIELDS, Selector, check_some, selector
+from ..pci.select import SELECT_FIELDS, Selector, selector
 from .attributes import GUIDS, Value
 from .mac import canonical_guid, canonical_mac
 
@@ -117,14 +117,25 @@ def _number(path: str, key: Any) -> int:
     return int(key)
 
 
+# A port is a PF.
+_PF_FIELDS = tuple(one for one in SELECT_FIELDS if one.name != "vfs_of")
+
+
+def _check_select(path: str, mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+    if all(value is None for value in mapping.values()):
+        names = ", ".join(entry.name for entry in _PF_FIELDS)
+        raise IntentError([Problem(path, "selects nothing in particular", f"Give at least one of {names}.")])
+    return mapping
+
+
 PORT_FIELDS = (
     Field(
         "select",
         "dict",
         ("Which ports: PFs that meet every condition given here. Each that is matched gets the same.",),
         required=True,
-        fields=tuple(one for one in SELECT_FIELDS if one.name != "vfs_of"),
-        check=check_some,
+        fields=_PF_FIELDS,
+        check=_check_select,
     ),
     Field(
         "vfs",
@@ -199,18 +210,23 @@ class Entry:
     own_macs: frozenset[int]  # VFs whose MAC stands in their own entry
 
 
-def entries_of(given: list[Mapping[str, Any]]) -> tuple[Entry, ...]:
-    """What checked entries ask for; IntentError with all contradictions at once."""
+def entries_of(given: Sequence[Any]) -> tuple[Entry, ...]:
+    """What the entries ask for; IntentError with all mistakes of all entries at once."""
     problems: list[Problem] = []
     entries: list[Entry] = []
-    for index, values in enumerate(given):
+    checked: list[tuple[str, Mapping[str, Any]]] = []
+    for index, one in enumerate(given):
         path = f"sriov_ports[{index}]"
-        problems.extend(_contradictions(path, values))
         try:
+            if not isinstance(one, Mapping):
+                raise wrong_type(path, one, "a mapping")
+            values = parse_fields(PORT_FIELDS, one, f"{path}.")
+            checked.append((path, values))
+            problems.extend(_contradictions(path, values))
             entries.append(_entry(path, values))
         except IntentError as error:
             problems.extend(error.problems)
-    problems.extend(_duplicates(given))
+    problems.extend(_duplicates(checked))
     if problems:
         raise IntentError(problems)
     return tuple(entries)
@@ -269,13 +285,13 @@ def _at_odds(path: str, one: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem(f"{path}.min_tx_rate", "is above max_tx_rate", advice, found=str(low), wanted=f"at most {high}")
 
 
-def _duplicates(given: list[Mapping[str, Any]]) -> Iterator[Problem]:
+def _duplicates(checked: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[Problem]:
     """The same address or GUID for two VFs, in one entry or in two."""
     for name in ("mac", *GUIDS):
         seen: dict[str, str] = {}
-        for index, values in enumerate(given):
+        for entry, values in checked:
             for number, one in sorted(values["vf"].items()):
-                value, path = one[name], f"sriov_ports[{index}].vf[{number}].{name}"
+                value, path = one[name], f"{entry}.vf[{number}].{name}"
                 if value in (None, STABLE, KEPT):
                     continue
                 if value in seen:

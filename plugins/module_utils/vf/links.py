@@ -90,7 +90,7 @@ def parse_routes(command: Sequence[str], text: str) -> tuple[str, ...]:
 
 
 def parse_eswitch(command: Sequence[str], text: str) -> str:
-    """The mode in the output of ``devlink -json dev eswitch show``; empty: it tells none."""
+    """The mode in the output of ``devlink -j dev eswitch show``; empty: it tells none."""
     document = _document(command, text)
     devices = document.get("dev", {}) if isinstance(document, Mapping) else {}
     modes = [str(one.get("mode", "")) for one in devices.values()] if isinstance(devices, Mapping) else []

@@ -29,7 +29,8 @@ from tests.fixtures.runs import options_of
 
 CASES = Path(__file__).resolve().parents[2] / "cases"
 RESOURCES = {"kernel_args": kernel_args, "hugepages": hugepages, "host_boot": host_boot}
-FOLDERS = sorted(folder.parent for folder in CASES.glob("*/*/intent.yml"))
+# Those of devices have hosts, and tests, of their own.
+FOLDERS = sorted(folder.parent for name in RESOURCES for folder in CASES.glob(f"{name}/*/intent.yml"))
 REGENERATE = os.environ.get("GPUDIRECT_REGENERATE") == "1"
 
 

@@ -122,6 +122,16 @@ def test_more_than_ten_vfs_stay_in_the_order_of_their_numbers(tmp_path: Path) ->
     assert numbers == [str(number) for number in range(12)]
 
 
+def test_vfs_of_two_ports_of_one_card_stand_by_port_and_not_by_address(tmp_path: Path) -> None:
+    machine = Machine()
+    port = machine.port(machine.root(0), "01.0")
+    for number in range(2):
+        nic = machine.igb(port, f"ens{number}", f"52:54:00:85:66:a{number}", f"00.{number}")
+        machine.add_vfs(nic, 2)
+    tree = read(machine.write(tmp_path))
+    assert found(tree, vfs_of={"vendor": "8086"}) == ["0000:01:10.0", "0000:01:10.2", "0000:01:10.1", "0000:01:10.3"]
+
+
 def test_a_representor_does_not_stand_for_the_pf(tmp_path: Path) -> None:
     machine = Machine()
     nic = machine.connectx(machine.port(machine.root(0), "01.0"), "ens1np0", "94:6d:ae:00:00:00")

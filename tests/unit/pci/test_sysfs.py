@@ -148,6 +148,11 @@ def test_a_driver_override_is_told(rack: Machine) -> None:
     assert at(read(rack), NIC).driver_override == "vfio-pci"
 
 
+def test_functions_can_be_kept_in_sets(rack: Machine) -> None:
+    tree = read(rack)
+    assert len({*tree, *read(rack)}) == len(tree.functions)
+
+
 # Odd machines ----------------------------------------------------------------------------
 
 

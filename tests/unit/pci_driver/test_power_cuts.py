@@ -9,20 +9,23 @@ from typing import Any
 import pytest
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.owned import PATH as RECORD
 
-from tests.fixtures.driver_hosts import BOTH, NVMES, TESTDEVS, VELA, built, devices, run, settle
+from tests.fixtures.driver_hosts import built, devices, run, settle
 from tests.fixtures.fake_drivers import FakeDrivers
 from tests.fixtures.fake_host import KilledHere
 
-OTHER = devices(*TESTDEVS["pci_driver_devices"], {"name": "stub", "select": {"address": "0000:23:00.0"}, "driver": "pci-stub"})  # fmt: skip
-# The machine, the intents that were settled before, and the one whose run loses power.
-STORIES: dict[str, tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]] = {
-    "apply": ({"like": "debian_13"}, [], BOTH),
-    "apply_with_dracut": ({"like": "rhel_9"}, [], NVMES),
-    "change": ({"like": "debian_12"}, [NVMES], OTHER),
-    "undo": ({"like": "debian_13"}, [NVMES], {}),
-    "undo_with_dracut": ({"like": "rhel_9"}, [NVMES], {}),
-    "gpus": ({"like": "debian_12", "machine": "vela"}, [], VELA),
-    "undo_of_gpus": ({"like": "debian_12", "machine": "vela"}, [VELA], {}),
+DRIVE = devices(("drive", {"device": "0010"}))
+BOTH = devices(("drive", {"device": "0010"}), ("testdev", {"device": "0005"}))
+OTHER = devices(("testdev", {"device": "0005"}), {"name": "stub", "select": {"device": "0010"}, "driver": "pci-stub"})
+GPU = devices(("gpu", {"vendor": "10de"}))
+# The system, the intents that were settled before, and the one whose run loses power.
+STORIES: dict[str, tuple[str, list[dict[str, Any]], dict[str, Any]]] = {
+    "apply": ("debian_13", [], BOTH),
+    "apply_with_dracut": ("rhel_9", [], DRIVE),
+    "change": ("debian_12", [DRIVE], OTHER),
+    "undo": ("debian_13", [DRIVE], {}),
+    "undo_with_dracut": ("rhel_9", [DRIVE], {}),
+    "gpu": ("debian_12", [], GPU),
+    "undo_of_gpu": ("debian_12", [GPU], {}),
 }
 
 
@@ -61,8 +64,8 @@ def keeps_power(host: FakeDrivers) -> FakeDrivers:
 def test_the_next_run_completes_what_was_cut_off(
     story: str, back: Callable[[FakeDrivers], FakeDrivers], tmp_path: Path
 ) -> None:
-    machine, before, intent = STORIES[story]
-    found = built(tmp_path / "found", **machine)
+    like, before, intent = STORIES[story]
+    found = built(tmp_path / "found", "small", like)
     prepared = found.clone(tmp_path / "prepared")
     for settled in before:
         settle(settled, prepared)
@@ -80,7 +83,7 @@ def test_the_next_run_completes_what_was_cut_off(
 
 
 def test_intent_that_goes_right_after_a_cut_leaves_nothing(tmp_path: Path) -> None:
-    found = built(tmp_path / "found")
+    found = built(tmp_path / "found", "small")
     for host in cuts(found, BOTH, tmp_path):
         settle({}, host)
         assert host.disk() == found.disk()
@@ -89,8 +92,8 @@ def test_intent_that_goes_right_after_a_cut_leaves_nothing(tmp_path: Path) -> No
 
 def test_a_boot_between_a_cut_and_its_undo_leaves_nothing(tmp_path: Path) -> None:
     """The boot has taken the devices by the rules, although the run never came to do so."""
-    found = built(tmp_path / "found")
-    for host in cuts(found, NVMES, tmp_path):
+    found = built(tmp_path / "found", "small")
+    for host in cuts(found, DRIVE, tmp_path):
         host.boot()
         settle({}, host)
         assert host.disk() == found.disk()
@@ -98,7 +101,7 @@ def test_a_boot_between_a_cut_and_its_undo_leaves_nothing(tmp_path: Path) -> Non
 
 
 def test_the_record_is_on_disk_before_the_change_it_is_for(tmp_path: Path) -> None:
-    host = built(tmp_path / "root").revive()
+    host = built(tmp_path / "root", "small").revive()
     run(BOTH, host)
     assert host.acts[0] == f"write {RECORD}"
     assert not [
@@ -107,7 +110,7 @@ def test_the_record_is_on_disk_before_the_change_it_is_for(tmp_path: Path) -> No
 
 
 def test_cut_off_again_and_again_it_still_completes(tmp_path: Path) -> None:
-    found = built(tmp_path / "found", like="rhel_9")
+    found = built(tmp_path / "found", "small", "rhel_9")
     whole = found.clone(tmp_path / "whole")
     settle(BOTH, whole)
     host = found.clone(tmp_path / "host")

@@ -561,3 +561,10 @@ def test_a_captured_tree_is_judged_by_its_groups(server: FakeDrivers) -> None:
     assert not plan.changes
     (problem,) = judged(devices(("card", {"vendor": "10de", "class": "0300"}))).refused
     assert "shares IOMMU group" in str(problem)
+
+
+def test_half_of_a_group_that_we_have_does_not_go_back(server: FakeDrivers) -> None:
+    card, sound = ("card", {"vendor": "10de", "class": "0300"}), ("sound", {"vendor": "10de", "class": "0403"})
+    run(devices(card, sound, pci_driver_blacklist=[]), server)
+    assert "shares IOMMU group" in refused(devices(card, pci_driver_blacklist=[]), server)
+    assert run({}, server).verified

@@ -1,4 +1,4 @@
-"""SR-IOV on hosts that react: prediction, idempotence, undo, refusals before and in the middle, guests, protected ports."""
+"""SR-IOV on hosts that react: prediction, idempotence, undo, the number of VFs, selection, identity."""
 
 from __future__ import annotations
 
@@ -9,36 +9,31 @@ import pytest
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.change import Disruption
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import (
     ApplyFailed,
-    ConsentRequired,
-    HostRefused,
     UnreadableState,
-    VerificationFailed,
 )
-from ansible_collections.vela.gpudirect.plugins.module_utils.core.host import Connection, Host
+from ansible_collections.vela.gpudirect.plugins.module_utils.core.host import Host
 
-from tests.fixtures.fake_nic import Nic, Upper
+from tests.fixtures.fake_nic import Nic
 from tests.fixtures.fake_sriov import FakeSriov
-from tests.fixtures.sriov_hosts import built, disown, look, paths, ports, rack, run, settle, vela
+from tests.fixtures.sriov_hosts import (
+    CX6,
+    FIRST,
+    IGB,
+    ONE,
+    RACK,
+    SECOND,
+    VELA,
+    built,
+    disown,
+    look,
+    ports,
+    rack,
+    refused,
+    run,
+    settle,
+    vela,
+)
 
-FIRST, SECOND = "0000:24:00.0", "0000:44:00.0"
-IGB = {"vendor": "8086", "device": "10c9"}
-CX6 = {"vendor": "15b3", "device": "101d"}
-ONE = {"address": FIRST}
-VELA = {
-    "select": CX6,
-    "vfs": 4,
-    "mtu": 9000,
-    "eswitch": "legacy",
-    "vf_defaults": {"trust": True, "spoofchk": False, "link_state": "enable", "max_tx_rate": 25000, "min_tx_rate": 100},
-    "vf": {0: {"vlan": 100, "qos": 3}, 3: {"vlan": 7, "vlan_protocol": "802.1ad"}},
-}
-RACK = {
-    "select": IGB,
-    "vfs": 3,
-    "mtu": 9000,
-    "vf_defaults": {"trust": True, "spoofchk": False, "max_tx_rate": 100},
-    "vf": {0: {"vlan": 100, "qos": 3}},
-}
 MACHINES: dict[str, tuple[Any, dict[str, Any]]] = {"rack": ("rack", RACK), "vela": ("vela", VELA)}
 
 
@@ -56,15 +51,6 @@ def host(tmp_path: Path) -> FakeSriov:
 @pytest.fixture
 def cx6(tmp_path: Path) -> FakeSriov:
     return built(tmp_path / "root", "vela")
-
-
-def refused(intent: dict[str, Any], host: FakeSriov, kind: type[Exception] = HostRefused) -> str:
-    """The message of a run that is refused before its first write."""
-    before = host.live()
-    with host.only_read(), pytest.raises(kind) as caught:
-        run(intent, host)
-    assert host.live() == before
-    return str(caught.value)
 
 
 # Prediction, idempotence, undo -----------------------------------------------------------
@@ -309,313 +295,6 @@ def test_a_port_without_a_driver(host: FakeSriov) -> None:
     assert "0000:24:00.0 has no network device (found driver vfio-pci)" in said
 
 
-# Refusals by the driver ------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("attributes", "said"),
-    [
-        (
-            {"link_state": "enable"},
-            "vf[0].link_state: 0000:24:00.0: the driver igb has no link state of VFs (found enable)",
-        ),
-        ({"min_tx_rate": 10}, "vf[0].min_tx_rate: 0000:24:00.0: the driver igb guarantees no rate (found 10)"),
-        ({"vlan": 5, "vlan_protocol": "802.1ad"}, "the driver igb takes no other tag than 802.1q (found 802.1ad)"),
-    ],
-)
-def test_what_a_driver_is_known_not_to_do_is_said_once_a_port(host: FakeSriov, attributes: Any, said: str) -> None:
-    found = refused(ports({"select": ONE, "vfs": 4, "vf_defaults": attributes}), host)
-    assert said in found
-    assert found.count("\n") == 0
-
-
-def test_what_igb_does_anyway_is_no_refusal(host: FakeSriov) -> None:
-    settle(ports({"select": ONE, "vfs": 2, "vf_defaults": {"link_state": "auto", "min_tx_rate": 0}}), host)
-    assert not any("batch" in act and "state" in act for act in host.acts)
-
-
-def test_guids_are_for_infiniband_ports(host: FakeSriov) -> None:
-    guids = {0: {"node_guid": "00:11:22:33:44:55:66:77", "port_guid": "00:11:22:33:44:55:66:78"}}
-    said = refused(ports({"select": ONE, "vfs": 2, "vf": guids}), host)
-    assert said.count("only VFs of InfiniBand ports have GUIDs") == 2 or said.count("GUIDs") >= 1
-
-
-def test_an_infiniband_port_has_guids_and_no_addresses(tmp_path: Path) -> None:
-    host = built(tmp_path / "root", "vela", {"ens0f0np0": {"link_type": "infiniband"}})
-    guids = {
-        number: {"node_guid": f"00:11:22:33:44:55:66:7{number}", "port_guid": f"00:11:22:33:44:55:77:7{number}"}
-        for number in range(2)
-    }
-    address = next(address for address, nic in host.nics.items() if nic.link_type == "infiniband")
-    found = host.live()
-    settle(ports({"select": {"address": address}, "vfs": 2, "vf": guids}), host)
-    assert [vf.port_guid for vf in host.nics[address].vfs] == ["00:11:22:33:44:55:77:70", "00:11:22:33:44:55:77:71"]
-    settle({}, host)
-    assert host.live() == found
-    said = refused(ports({"select": {"address": address}, "vfs": 1, "vf": {0: {"mac": "02:00:00:00:00:01"}}}), host)
-    assert "VFs of InfiniBand ports have GUIDs, not MAC addresses" in said
-
-
-def test_a_refusal_in_the_middle_says_what_was_done_and_the_next_run_goes_on(tmp_path: Path) -> None:
-    host = built(tmp_path / "root", "vela", {"ens1f0np0": {"refuses": {"trust": "Error: mlx5_core: no such thing."}}})
-    found = host.live()
-    with pytest.raises(ApplyFailed) as caught:
-        run(ports(VELA), host)
-    said = str(caught.value)
-    assert (
-        "the driver mlx5_core refused trust on: mlx5_core: no such thing. Of 18 requests for this port the first 2 were met"
-        in said
-    )
-    assert "vf[0]" in said
-    assert "(9 of 10 changes)" in said
-    assert len(caught.value.done) == 9  # type: ignore[attr-defined]
-    next(nic for nic in host.nics.values() if nic.refuses).refuses.clear()
-    settle(ports(VELA), host)
-    settle({}, host)
-    assert host.live() == found
-
-
-def test_a_driver_that_says_yes_and_does_nothing_fails_verification(tmp_path: Path) -> None:
-    host = built(tmp_path / "root", "vela", {"ens0f0np0": {"forgets": True}})
-    with pytest.raises(VerificationFailed, match=r"\.vf: does not read back"):
-        run(ports({"select": CX6, "vfs": 1}), host)
-
-
-def test_what_a_driver_tells_nothing_of_cannot_be_kept(tmp_path: Path) -> None:
-    host = built(tmp_path / "root", "rack", {"ens1": {"untold": ("trust",)}})
-    with pytest.raises(ApplyFailed, match=r"the driver igb tells nothing of it \(trust\)"):
-        run(ports({"select": ONE, "vfs": 1, "vf_defaults": {"trust": True}}), host)
-
-
-# Rates and the link ----------------------------------------------------------------------
-
-
-def test_carrier_is_waited_for_before_rates(tmp_path: Path) -> None:
-    host = built(tmp_path / "root", "rack", {"ens1": {"slow": 5}, "ens2": {"slow": 5}})
-    settle(ports(RACK), host)
-    assert {vf.max_tx_rate for nic in host.nics.values() for vf in nic.vfs} == {100}
-
-
-def test_without_carrier_everything_but_rates_is_set(tmp_path: Path) -> None:
-    host = built(tmp_path / "root", "rack", {"ens1": {"cable": False}})
-    with pytest.raises(ApplyFailed, match="sets rates only while the port has a link, and ens1 has none"):
-        run(ports({**RACK, "select": ONE}), host)
-    assert [vf.trust for vf in host.nics[FIRST].vfs] == [True] * 3
-    host.nics[FIRST].cable = True
-    host._tell_net(FIRST)
-    settle(ports({**RACK, "select": ONE}), host)
-
-
-def test_a_rate_above_the_link_is_refused_where_the_link_is_known(tmp_path: Path) -> None:
-    wanted = ports({"select": ONE, "vfs": 2, "vf_defaults": {"max_tx_rate": 2000}})
-    host = built(tmp_path / "up", "rack", {"ens1": {"up": True}})
-    assert (
-        "vf[0].max_tx_rate: the rate is above the speed of 0000:24:00.0 (found 2000 Mb/s, wanted at most 1000 Mb/s)"
-        in (refused(wanted, host))
-    )
-    host = built(tmp_path / "down", "rack")
-    with pytest.raises(ApplyFailed, match=r"a rate is above the speed of ens1 \(found 2000 Mb/s, wanted 1000 Mb/s\)"):
-        run(wanted, host)
-
-
-def test_mtu_outside_what_the_device_takes(host: FakeSriov) -> None:
-    said = refused(ports({"select": ONE, "vfs": 0, "mtu": 9217}), host)
-    assert "sriov_ports[0].mtu: ens1 takes no such MTU (found 9217, wanted 68 to 9216)" in said
-
-
-# Who uses the port -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("nic", "uppers", "why"),
-    [
-        ({"up": True, "addresses": ["192.0.2.7"]}, [], "ens1 has the address 192.0.2.7"),
-        ({"master": "br0"}, [Upper("br0", "bridge")], "ens1 is a port of bridge br0"),
-        ({}, [Upper("ens1.5", "vlan", "ens1")], "vlan ens1.5 lies on ens1"),
-    ],
-)
-def test_a_port_in_use_needs_consent_for_the_link(tmp_path: Path, nic: Any, uppers: Any, why: str) -> None:
-    host = built(tmp_path / "root", "rack", {"ens1": nic}, uppers=uppers)
-    intent = ports({"select": IGB, "vfs": 1, "mtu": 9000})
-    report = look(intent, host, Disruption.NOTHING)
-    blocked = [change["path"] for change in report.as_result()["blocked"]]
-    assert blocked == [f"sriov[{FIRST}].mtu", f"sriov[{FIRST}].vfs"]
-    with host.only_read(), pytest.raises(ConsentRequired, match=f"disrupts the link.*{why}"):
-        run(intent, host, allow=Disruption.NOTHING)
-    run(intent, host, allow=Disruption.LINK)
-
-
-def test_an_idle_port_needs_none_even_while_it_is_up(tmp_path: Path) -> None:
-    host = built(tmp_path / "root", "rack", {"ens1": {"up": True}, "ens2": {"up": True}})
-    assert run(ports(RACK), host, allow=Disruption.NOTHING).verified
-
-
-def test_a_guest_that_holds_a_vf_needs_consent_for_guests(host: FakeSriov) -> None:
-    found = host.live()
-    settle(ports({"select": IGB, "vfs": 2}), host)
-    host.hold(host.pf(FIRST).vfs.functions[1].address)  # type: ignore[union-attr]
-    for intent in (ports({"select": IGB, "vfs": 4}), ports({"select": IGB, "vfs": 2, "mtu": 9000}), {}):
-        blocked = look(intent, host, Disruption.LINK).as_result()["blocked"]
-        assert blocked
-        assert all(change["path"].startswith(f"sriov[{FIRST}]") for change in blocked)
-        with host.only_read(), pytest.raises(ConsentRequired, match="disrupts the guest.*VF 1: process 4711 holds"):
-            run(intent, host, allow=Disruption.LINK)
-    assert not look(ports({"select": IGB, "vfs": 2}), host).changed
-    assert not host.taken_from_guests
-    run({}, host, allow=Disruption.GUEST)
-    assert host.live() == found
-    assert host.taken_from_guests
-
-
-def test_attributes_of_the_other_vfs_of_a_port_can_be_changed(host: FakeSriov) -> None:
-    settle(ports({"select": ONE, "vfs": 2}), host)
-    host.hold(host.pf(FIRST).vfs.functions[1].address, device="vfio0")  # type: ignore[union-attr]
-    run(ports({"select": ONE, "vfs": 2, "vf": {0: {"trust": True}}}), host, allow=Disruption.NOTHING)
-    with pytest.raises(ConsentRequired, match="VF 1: process 4711 holds"):
-        run(
-            ports({"select": ONE, "vfs": 2, "vf": {0: {"trust": True}, 1: {"trust": True}}}),
-            host,
-            allow=Disruption.LINK,
-        )
-
-
-def test_vfs_on_vfio_whose_users_cannot_be_told_count_as_held(host: FakeSriov) -> None:
-    settle(ports({"select": ONE, "vfs": 2}), host)
-    host.machine.bind(host.pf(FIRST).vfs.functions[0].address, "vfio-pci")  # type: ignore[union-attr]
-    host.blind = "the open files of process 1 cannot be read: Permission denied"
-    with pytest.raises(ConsentRequired, match="whether a guest holds it cannot be told: the open files of process 1"):
-        run({}, host, allow=Disruption.LINK)
-    host.blind = ""
-    run({}, host, allow=Disruption.NOTHING)
-
-
-def test_vfs_that_the_host_uses_need_consent_for_the_link(host: FakeSriov) -> None:
-    host.machine.load("igbvf")
-    settle(ports({"select": ONE, "vfs": 2, "autoprobe": True}), host)
-    host.address("ens1v1", "192.0.2.9")
-    with pytest.raises(ConsentRequired, match="ens1v1 has the address 192.0.2.9"):
-        run({}, host, allow=Disruption.NOTHING)
-    host.pf(FIRST).vfs.functions[1].nets.clear()  # type: ignore[union-attr]
-    host.machine.bind(host.pf(FIRST).vfs.functions[1].address, "igbvf")  # type: ignore[union-attr]
-    with pytest.raises(
-        ConsentRequired, match="VF 1 is on igbvf and has no network device here: a container may have it"
-    ):
-        run({}, host, allow=Disruption.NOTHING)
-    run({}, host, allow=Disruption.LINK)
-
-
-def test_a_bond_in_legacy_mode(tmp_path: Path) -> None:
-    bond = [Upper("bond0", "bond")]
-    host = built(tmp_path / "root", "vela", {"ens0f0np0": {"master": "bond0"}}, uppers=bond)
-    said = refused(ports({"select": CX6, "vfs": 2}), host)
-    assert "sriov_ports[0].vfs: ens0f0np0 is a port of the bond bond0: in legacy mode its VFs stay on one port" in said
-    assert "mlx5_bond_0" in said
-    run(ports({"select": CX6, "vfs": 2, "eswitch": "switchdev"}), host, allow=Disruption.LINK)
-
-
-# Ports that must not be touched ----------------------------------------------------------
-
-DEFAULT = {"dst": "default", "gateway": "192.0.2.1", "flags": []}
-
-
-@pytest.mark.parametrize(
-    ("more", "why"),
-    [
-        ({"routes": {"-4": [{**DEFAULT, "dev": "ens1"}]}}, "ens1: it carries the default route"),
-        ({"routes": {"-6": [{**DEFAULT, "dev": "ens1"}]}}, "ens1: it carries the default route"),
-        ({"routes": {"-4": [{"dst": "default", "nexthops": [{"dev": "enp0s3"}, {"dev": "ens1"}]}]}}, "the default route"),
-        (
-            {"routes": {"-4": [{**DEFAULT, "dev": "br0.7"}]}, "uppers": [Upper("br0.7", "vlan", "br0"), Upper("br0", "bridge")],
-             "nic": {"master": "br0"}},
-            "it carries the default route (through br0.7)",
-        ),
-        (
-            {"ssh": Connection("198.51.100.1", "192.0.2.7"), "nic": {"addresses": ["192.0.2.7"]}},
-            "the connection from 198.51.100.1 comes through it",
-        ),
-        (
-            {"ssh": Connection("fe80::1%ens1", "192.0.2.7"), "ways": {"fe80::1": "bond0"}, "nic": {"master": "bond0"},
-             "uppers": [Upper("bond0", "bond")]},
-            "comes through it (through bond0)",
-        ),
-    ],
-)  # fmt: skip
-def test_the_port_of_the_default_route_or_the_connection_is_never_touched(
-    tmp_path: Path, more: dict[str, Any], why: str
-) -> None:
-    nic = more.pop("nic", {})
-    host = built(tmp_path / "root", "rack", {"ens1": nic}, **more)
-    said = refused(ports({"select": IGB, "vfs": 0, "mtu": 9000}), host)
-    assert "0000:24:00.0 must not be touched: " in said
-    assert why in said
-    assert SECOND not in said
-    run(ports({"select": {"address": SECOND}, "vfs": 1}), host, allow=Disruption.LINK)
-
-
-def test_a_protected_port_that_is_as_wanted_is_no_problem(tmp_path: Path) -> None:
-    routes = {"-4": [{**DEFAULT, "dev": "ens1"}]}
-    host = built(tmp_path / "root", "rack", {"ens1": {"mtu": 9000, "up": True}}, routes=routes)
-    assert look(ports({"select": ONE, "vfs": 0, "mtu": 9000, "autoprobe": True}), host).plan.empty
-
-
-def test_the_pf_of_a_vf_that_carries_the_default_route_is_not_touched(host: FakeSriov) -> None:
-    host.machine.load("igbvf")
-    settle(ports({"select": ONE, "vfs": 2, "autoprobe": True}), host)
-    host.routes = {"-4": [{**DEFAULT, "dev": "ens1v0"}]}
-    assert "must not be touched: ens1v0: it carries the default route" in refused({}, host)
-
-
-def test_ipv6_that_is_switched_off_is_not_asked(host: FakeSriov) -> None:
-    host.path("/proc/net/if_inet6").unlink()
-    look(ports({"select": ONE, "vfs": 1}), host)
-    assert not [done for done in host.commands if "-6" in done.argv]
-
-
-# Eswitch ---------------------------------------------------------------------------------
-
-SWITCHDEV = {"select": CX6, "vfs": 3, "eswitch": "switchdev", "mtu": 9000, "vf_defaults": {"max_tx_rate": 1000}}
-
-
-@pytest.mark.parametrize("renamed", [False, True])
-@pytest.mark.parametrize("before", [0, 2])
-def test_switchdev_first_then_vfs_and_back(tmp_path: Path, before: int, renamed: bool) -> None:
-    names = {name: {"renamed": f"{name[:4]}np0"} for name in ("ens0f0np0", "ens1f0np0")} if renamed else {}
-    host = built(tmp_path / "root", "vela", names)
-    if before:
-        settle(ports({"select": CX6, "vfs": before, "vf_defaults": {"trust": True, "vlan": 5}}), host)
-        disown(host)
-    found = host.live()
-    report = settle(ports(SWITCHDEV), host)
-    names_of_one = [path.rpartition(".")[2] for path in paths(report)][: len(paths(report)) // 2]
-    assert [name for name in names_of_one if name in ("vfs", "eswitch")] == (["vfs"] if before else []) + [
-        "eswitch",
-        "vfs",
-    ]
-    assert all(nic.mode == "switchdev" and len(nic.vfs) == 3 for nic in host.nics.values())
-    assert host.machine[next(iter(host.nics))].nets[1].port_name == "pf0vf0"
-    settle({}, host)
-    assert host.live() == found
-
-
-def test_the_same_mode_is_no_change(cx6: FakeSriov) -> None:
-    assert look(ports({"select": CX6, "vfs": 0, "eswitch": "legacy", "autoprobe": True}), cx6).plan.empty
-
-
-def test_a_device_without_eswitch(host: FakeSriov) -> None:
-    said = refused(ports({"select": ONE, "vfs": 1, "eswitch": "switchdev"}), host)
-    assert (
-        "0000:24:00.0 has no eswitch to be switched (found driver igb (its driver has none), wanted switchdev)" in said
-    )
-    settle(ports({"select": ONE, "vfs": 1, "eswitch": "legacy"}), host)
-    assert not [done for done in host.commands if done.argv[0] == "devlink"]
-
-
-@pytest.mark.parametrize("attributes", [{"trust": True}, {"spoofchk": True}, {"vlan": 3}])
-def test_what_mlx5_does_in_legacy_mode_only(cx6: FakeSriov, attributes: dict[str, Any]) -> None:
-    said = refused(ports({**SWITCHDEV, "vf_defaults": attributes}), cx6)
-    assert "the driver mlx5_core (switchdev mode) does it in legacy mode only" in said
-
-
 # Identity --------------------------------------------------------------------------------
 
 
@@ -647,6 +326,15 @@ def test_a_device_that_was_replaced_on_purpose_is_taken(host: FakeSriov) -> None
     assert look(ports(RACK), host).plan.empty
     settle({}, host)
     assert host.live() == found
+
+
+def test_a_replaced_device_that_is_partly_right_already_leaves_nothing_of_the_old_one(host: FakeSriov) -> None:
+    settle(ports(RACK), host)
+    assert host.at_boot is not None
+    host.at_boot[1][FIRST].mtu = 9000
+    swapped(host)
+    settle(ports(RACK, gpudirect_replaced=[FIRST]), host)
+    assert look(ports(RACK), host).plan.empty
 
 
 def test_what_was_done_to_a_device_that_is_gone_is_only_forgotten(host: FakeSriov) -> None:
