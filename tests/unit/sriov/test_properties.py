@@ -57,7 +57,7 @@ class Story:
         host.write_attribute(f"{folder}/sriov_drivers_autoprobe", str(int(autoprobe)))
         if vfs:
             host.write_attribute(f"{folder}/sriov_numvfs", str(len(vfs)))
-            host.wait_until(lambda: False, 1)
+            host.wait_until(lambda: not host.late, 60)
         host.nics[address].vfs = copy.deepcopy(vfs)
 
 
