@@ -111,14 +111,14 @@ def choose(
     for entry in entries:
         vfs = selected_vfs(entry, ports, tree)
         refused, made = [*problems_of(entry, vfs, tree)], [one for one in vfs if one.made]
-        if refused or made:
-            problems += refused
-            remade |= {str(one.pf.address) for one in made}
+        problems += refused
+        remade |= {str(one.pf.address) for one in made}
+        if made:
             why = f"{entry.path} ({entry.name}): {'; '.join(one.why for one in made)}"
             deferred.append(Deferred("pci_driver", "sriov", why))
         try:
-            if coming or going:  # how many it will be is not known yet
-                found = tuple(one for one in matches(entry.selector, tree) if str(one.physfn) not in coming)
+            if made or refused:  # what there will be is not there yet
+                found = tuple(one for one in matches(entry.selector, tree) if str(one.physfn) not in remade)
             else:
                 found = chosen(f"{entry.path}.select", entry.selector, tree, entry.expect)
         except GpudirectError as error:
