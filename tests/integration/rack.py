@@ -19,8 +19,10 @@ RACKS = ROOT / ".cache" / "racks"
 # Everything that a host keeps over a boot and that the product may touch, without what changes at each boot by itself.
 # An initramfs that is built again from the same files has other bytes (times of files): the names in it are compared.
 FINGERPRINT = r"""
-cd / && find etc boot usr/local var/lib -xdev \( -path var/lib/systemd -o -path boot/efi \) -prune -o -printf '%m %U:%G %y %p %l\n' | sort
-find etc boot usr/local var/lib -xdev \( -path var/lib/systemd -o -path boot/efi \) -prune -o -type f ! -path 'boot/initrd.img-*' ! -path 'var/lib/initramfs-tools/*' -print0 | sort -z | xargs -0 sha256sum
+cd /
+all() { find etc boot usr/local var/lib -xdev \( -path var/lib/systemd -o -path boot/efi \) -prune -o "$@"; }
+all -printf '%m %U:%G %y %p %l\n' | sort
+all -type f ! -path 'boot/initrd.img-*' ! -path 'var/lib/initramfs-tools/*' -print0 | sort -z | xargs -0 sha256sum
 for image in boot/initrd.img-*; do lsinitramfs $image | sort | sha256sum | sed "s,-,names in $image,"; done
 """
 

@@ -160,7 +160,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     rows = {(host, "all checks" if word == "ERROR" else check, word, said) for host, check, word, said in rows}
     for host, check, word, sentence in sorted(rows):
         first, *rest = sentence.splitlines() or [""]
-        for line in (f"{host:<12} {word:<7} {check:<38} {first}", *(f"{'':<21}{one}" for one in rest)):
+        for line in (f"{host:<12} {word:<7} {check:<47} {first}", *(f"{'':<21}{one}" for one in rest)):
             terminalreporter.write_line(line.rstrip())
 
 

@@ -110,19 +110,16 @@ def test_h10_devices_are_on_a_known_node(
 
 
 def test_h11_memory_of_devices_has_a_place(wishes: Wishes, declared: list[Function], check: Check) -> None:
-    regions = {one: [region for region in one.regions if region[0] <= 12 and region[0] != 6] for one in wishes.physical}
-    wrong = [
-        f"{one.shown()}: region {index} of {size:#x} bytes"
-        for one, those in regions.items()
-        for index, start, size in those
-        if start == 0
-    ]
+    regions = [(one, region) for one in wishes.physical for region in one.regions if region[0] <= 12 and region[0] != 6]
+    wrong = [f"{one.shown()}: region {index} of {size:#x} bytes" for one, (index, start, size) in regions if start == 0]
     if wrong:
         check.fails(wanted="every region assigned", found="; ".join(wrong), evidence=f"{DEVICES}/*/resource")
-    if not any(regions.values()):
+    if not regions:
         check.unknown("the kernel shows no region of any declared device")
-    largest = {one: max(size for _index, _start, size in those) for one, those in regions.items() if those}
-    check.passes(", ".join(f"{one.address} {size >> 10} KiB" for one, size in largest.items()))
+    largest: dict[str, int] = {}
+    for one, (_index, _start, size) in regions:
+        largest[one.address] = max(size, largest.get(one.address, 0))
+    check.passes(", ".join(f"{address} {size >> 10} KiB" for address, size in largest.items()))
 
 
 def test_h12_devices_have_the_declared_driver(wishes: Wishes, check: Check) -> None:
