@@ -124,7 +124,8 @@ def choose(
         except GpudirectError as error:
             problems.extend(error.problems)
             kinds.add(type(error))
-            continue
+            # One that is missing, or one too many, says nothing against those that were set up here before.
+            found = tuple(one for one in matches(entry.selector, tree) if str(one.address) in records)
         for function in found:
             other = devices.get(function.address)
             if other:
