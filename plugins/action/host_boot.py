@@ -26,7 +26,7 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         variables = task_vars or {}
         try:
-            intent = inventory.document(self._templar, variables)
+            intent = inventory.document(self._templar, variables, self._loader)
         except GpudirectError as error:
             return inventory.refusal(error)
         given = {**self._task.args, "intent": intent, "archive": None}

@@ -21,9 +21,14 @@ class ActionModule(ActionBase):
         """Check on the controller, plan on the host."""
         super().run(tmp, task_vars)
         try:
-            intent = inventory.document(self._templar, task_vars or {})
+            intent = inventory.document(self._templar, task_vars or {}, self._loader)
         except GpudirectError as error:
             return inventory.refusal(error)
         arguments = {"intent": intent, "previous": self._task.args.get("previous") or {}}
         name = "vela.gpudirect.host_plan"
-        return dict(self._execute_module(module_name=name, module_args=arguments, task_vars=task_vars))
+        result = dict(self._execute_module(module_name=name, module_args=arguments, task_vars=task_vars))
+        if result.get("reboot_required") and not result.get("reboot_allowed"):
+            # The run is not over for this host although it ends well; that must be seen without -v.
+            told = f"{(task_vars or {}).get('inventory_hostname')}: {result['msg']}"
+            result["warnings"] = [*result.get("warnings", []), told]
+        return result

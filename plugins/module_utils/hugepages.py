@@ -124,6 +124,8 @@ def desired_of(values: Mapping[str, Any]) -> Desired:
     pages: list[Pages] = []
     for index, entry in enumerate(values["kernel_hugepages"] or []):
         path = f"kernel_hugepages[{index}]"
+        if entry is None:  # its type is wrong, which is said already
+            continue
         try:
             one = _pages(path, entry)
         except IntentError as error:
@@ -167,12 +169,17 @@ def _pages(path: str, entry: Mapping[str, Any]) -> Pages:
 
 def _node_counts(path: str, nodes: Mapping[Any, Any]) -> tuple[tuple[int, int], ...]:
     counts: dict[int, int] = {}
+    problems: list[Problem] = []
     for key, value in nodes.items():
-        if not re.fullmatch(r"\d{1,4}", str(key)):
-            raise wrong_type(path, key, "NUMA node numbers as keys")
+        named = re.fullmatch(r"\d{1,4}", str(key)) is not None
+        if not named:
+            problems += wrong_type(path, key, "NUMA node numbers as keys").problems
         if isinstance(value, bool) or not re.fullmatch(r"\d{1,7}", str(value)):
-            raise wrong_type(f"{path}[{key}]", value, "a number of pages")
-        counts[int(key)] = int(value)
+            problems += wrong_type(f"{path}[{key}]", value, "a number of pages").problems
+        elif named:
+            counts[int(key)] = int(value)
+    if problems:
+        raise IntentError(problems)
     return tuple(sorted(counts.items()))
 
 
@@ -377,6 +384,7 @@ def _undone(owned: Mapping[str, Any], wanted: set[str], current: Current) -> lis
                 Disruption.NOTHING,
                 step,
                 forget=(path,),
+                undo=True,
             )
         )
     return changes

@@ -202,20 +202,15 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     unloading = _unloading(bar, choice, changes, current, written)
     waiting += [one for one in unloading if isinstance(one, Awaiting)]
     changes += [one for one in unloading if isinstance(one, Change)]
-    back = _forgotten_together([one for one in releases if isinstance(one, Change)])
+    back = [one for one in releases if isinstance(one, Change)]
     back += barred.plan_undo(bar, current.modules, owned, current.boot)
+    back = [replace(one, undo=True) for one in back]
     return Plan(
         tuple(_on_record(_ordered(early, changes, back), choice.devices, current.tree, owned)),
         deferred,
         tuple(waiting),
         tuple(_notes(early, bar, choice, current, owned)),
     )
-
-
-def _forgotten_together(changes: list[Change]) -> list[Change]:
-    """The changes, whose records are dropped after the last of them: one write instead of one for each of many VFs."""
-    paths = tuple(path for change in changes for path in change.forget)
-    return [*(replace(one, forget=()) for one in changes[:-1]), *(replace(one, forget=paths) for one in changes[-1:])]
 
 
 def _ordered(early: Sequence[Change], live: Sequence[Change], back: Sequence[Change]) -> list[Change]:
@@ -257,27 +252,28 @@ def _binds(
 ) -> list[_Verdict]:
     """What it takes for each device to be with its driver now."""
     verdicts: list[_Verdict] = []
-    grouped = any(isinstance(one.iommu_group, int) for one in current.tree)
+    coming = desired.iommu and not any(isinstance(one.iommu_group, int) for one in current.tree)
     for device in devices:
         group = device.function.iommu_group
         if isinstance(group, Unreadable):
             fact = f"its IOMMU group cannot be read: {group.cause}"
             raise UnreadableState([Problem(device.address, fact, "Run as root on the host.")])
-        if files.is_vfio(device.driver) and isinstance(group, Absent):
-            verdicts.append(_without_group(desired.iommu and not grouped, device.entry, device.address))
-        else:
-            verdicts += binding.plan_bind(device, current.uses, owned, written)
+        found: list[_Verdict] = [*binding.plan_bind(device, current.uses, owned, written)]
+        if found and files.is_vfio(device.driver) and isinstance(group, Absent):
+            # What the host needs is refused all the same: the next boot would take it.
+            found = [one for one in found if isinstance(one, Problem)] or [_without_group(device, coming)]
+        verdicts += found
     return verdicts
 
 
-def _without_group(coming: bool, entry: Entry, address: str) -> Deferred | Problem:
+def _without_group(device: Device, coming: bool) -> Deferred | Problem:
     """VFIO takes no device that the IOMMU does not know. ``coming``: it is off, and an earlier resource turns it on."""
     if coming:
-        return Deferred(
-            SCHEMA.name, "kernel_args", f"{address} has no IOMMU group until the boot that turns the IOMMU on"
-        )
+        why = f"{device.address} has no IOMMU group until the boot that turns the IOMMU on"
+        return Deferred(SCHEMA.name, "kernel_args", why)
+    fact = f"{device.address} has no IOMMU group, which {device.driver} needs"
     advice = "Set kernel_iommu: passthrough, and see whether the IOMMU is on in the BIOS."
-    return Problem(f"{entry.path}.driver", f"{address} has no IOMMU group, which {entry.driver} needs", advice)
+    return Problem(f"{device.entry.path}.driver", fact, advice)
 
 
 def _unknown_drivers(desired: Desired, current: Current) -> dict[str, Problem]:
@@ -332,11 +328,16 @@ def _unloading(
 
 
 def _on_record(changes: list[Change], devices: Sequence[Device], tree: Tree, owned: Mapping[str, Any]) -> list[Change]:
-    """The changes, the first of which also notes what every device had: a boot in between would bring ours already."""
-    if not changes:
-        return []
+    """The changes, with a note of what every device had ahead of the first: a boot in between would bring ours already.
+
+    A boot leaves out what serves later boots only, so the note stands ahead of the first of the others too.
+    """
     kept = {record_of(device.address): binding.kept_of(device, tree, owned) for device in devices}
-    return [replace(changes[0], remember={**kept, **changes[0].remember}), *changes[1:]]
+    first = {0, next((number for number, one in enumerate(changes) if not one.next_boot), 0)}
+    return [
+        replace(one, remember={**kept, **one.remember}) if number in first else one
+        for number, one in enumerate(changes)
+    ]
 
 
 def _notes(

@@ -108,22 +108,21 @@ def read(host: Host, desired: Desired) -> Current:
     for address in sorted(wanted | set(recorded)):
         function = tree.get(address)
         if function is not None and isinstance(function.sriov, Sriov):
-            port = _port(host, tree, links, function)
+            port = _port(host, tree, links, function, function.sriov)
             eswitch = _eswitch(host, port) if address in switched else ABSENT
             ports[address] = replace(port, eswitch=eswitch, protected=_why_protected(tree, function, protected))
     return Current(tree, links, _with_guests(host, tree, ports), host.boot_id())
 
 
-def _port(host: Host, tree: Tree, links: Links, function: Function) -> Port:
-    assert isinstance(function.sriov, Sriov)
+def _port(host: Host, tree: Tree, links: Links, function: Function, side: Sriov) -> Port:
     name = netdev_of(function)
     link = links.get(name) if name is not None else None
     if link is None:
-        return Port(function, function.sriov, None, vf_uses=used_vfs(tree.vfs(function), links))
+        return Port(function, side, None, vf_uses=used_vfs(tree.vfs(function), links))
     text = host.read_text(f"{NETDEVS}/{link.name}/speed") if link.carrier else ""
     speed = int(text) if isinstance(text, str) and text.strip().isdigit() else None
     vf_uses = used_vfs(tree.vfs(function), links)
-    return Port(function, function.sriov, link, speed=speed or None, uses=uses(links, link.name), vf_uses=vf_uses)
+    return Port(function, side, link, speed=speed or None, uses=uses(links, link.name), vf_uses=vf_uses)
 
 
 def _eswitch(host: Host, port: Port) -> Text:
@@ -188,7 +187,8 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
         port = _Port(address, intents.get(address), recorded.get(address, {}), desired, current)
         problems = [*shared.get(address, ()), *port.problems()]
         refused.extend(problems)
-        changes.extend(() if problems else port.changes())
+        if not problems:
+            changes.extend(one if address in intents else replace(one, undo=True) for one in port.changes())
     return Plan(tuple(changes), refused=tuple(refused))
 
 

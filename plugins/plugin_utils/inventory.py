@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleError
+from ansible.utils.vars import load_extra_vars
 from ansible_collections.vela.gpudirect.plugins.module_utils import host_boot, site
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import GpudirectError, IntentError, Problem
 from ansible_collections.vela.gpudirect.plugins.plugin_utils import engine
@@ -19,10 +20,35 @@ from ansible_collections.vela.gpudirect.plugins.plugin_utils import engine
 ENGINE = engine.own()
 
 
-def document(templar: Any, variables: Mapping[str, Any]) -> str:
+# What the play itself is made of: Ansible reads it before it knows any host, so only -e can say it.
+OF_THE_PLAY = (site.SERIAL_FIELD.name, site.MAX_FAIL_FIELD.name)
+
+
+def document(templar: Any, variables: Mapping[str, Any], loader: Any) -> str:
     """The checked intent of a host as JSON, with the digest of the engine that a host should have."""
-    intent = site.intent_of(values_of(templar, variables))
+    problems = _not_for_a_host(variables, loader)
+    intent: dict[str, Any] = {}
+    try:
+        intent = site.intent_of(values_of(templar, variables))
+    except IntentError as error:
+        problems.extend(error.problems)
+    if problems:
+        raise IntentError(problems)
     return json.dumps({**intent, host_boot.ENGINE: ENGINE.digest}, sort_keys=True)
+
+
+def _not_for_a_host(variables: Mapping[str, Any], loader: Any) -> list[Problem]:
+    """Settings of the play that stand in the inventory, where they would silently do nothing."""
+    given = load_extra_vars(loader)
+    return [
+        Problem(
+            name,
+            "stands in the inventory, where the play cannot see it",
+            f"Give it on the command line: -e {name}={variables[name]}",
+        )
+        for name in OF_THE_PLAY
+        if name in variables and name not in given
+    ]
 
 
 def values_of(templar: Any, variables: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,19 +22,22 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Result:
-    """One line of the table. ``target`` is what must not be exceeded; ``stretch`` is what would be better still."""
+    """One line of the table.
+
+    ``target`` is what must not be exceeded, None where a figure is only told; ``stretch`` would be better still.
+    """
 
     name: str
     what: str
     against: str
     found: float
-    target: float
+    target: float | None
     stretch: float | None = None
     count: bool = False
 
     @property
     def good(self) -> bool:
-        return self.found <= self.target
+        return self.target is None or self.found <= self.target
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,6 @@ from tests.integration.conftest import Node, Tell
 from tests.integration.rack import Rack
 from tests.integration.verdicts import checks_of
 
-pytestmark = pytest.mark.slow
-
 BAD: dict[str, tuple[str, ...]] = {
     "bad-no-python": ("/usr/bin/python3", "does not run on the host", "Install python3"),
     "bad-no-root": ("not root",),
@@ -47,6 +45,7 @@ def test_the_run_says_what_is_wrong_before_the_first_write(odd: Node) -> None:
     assert "var/lib/gpudirect" not in odd.sh("ls -d /var/lib/gpudirect 2>/dev/null || true")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", ["node-amd"], indirect=True)
 def test_an_amd_host_gets_no_intel_argument(odd: Node) -> None:
     run = odd.site()

@@ -106,7 +106,9 @@ def plan_bind(device: Device, uses: Uses, owned: Mapping[str, Any], written: str
     if against:
         advice = "Narrow the selector so that it leaves this device out, or free the device first."
         return [
-            Problem(f"{device.entry.path}.select", f"{described(function)} is in use: {', '.join(against)}", advice)
+            Problem(
+                f"{device.entry.path}.select", f"{described(function)} cannot be taken: {', '.join(against)}", advice
+            )
         ]
     busy = [use.what for use in found if use.kind is Kind.BUSY]
     if busy:
@@ -146,7 +148,7 @@ def plan_release(choice: Choice, tree: Tree, uses: Uses, owned: Mapping[str, Any
             continue
         against = [use.what for use in uses.get(address, ()) if use.kind is not Kind.LINK] if held else []
         if against:
-            fact = f"cannot be given back, it is in use: {', '.join(against)}"
+            fact = f"cannot be given back: {', '.join(against)}"
             yield Problem(path, fact, "Shut the guest down, or keep the device in pci_driver_devices.")
             continue
         step = Release(text, have if held else "", before.get("override") or "", before.get("driver") or "")

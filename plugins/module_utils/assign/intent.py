@@ -110,12 +110,14 @@ class Entry:
     driver: str
 
 
-def entries_of(given: Sequence[Mapping[str, Any]]) -> tuple[Entry, ...]:
-    """What checked entries ask for; IntentError with all contradictions at once."""
+def entries_of(given: Sequence[Union[Mapping[str, Any], None]]) -> tuple[Entry, ...]:
+    """What checked entries ask for; IntentError with all contradictions at once. None stands for one that is wrong."""
     problems: list[Problem] = []
     entries: list[Entry] = []
     for index, values in enumerate(given):
         path = f"pci_driver_devices[{index}]"
+        if values is None:
+            continue
         twin = next((one for one in entries if one.name == values["name"]), None)
         if twin:
             fact = f"has the name of {twin.path}"

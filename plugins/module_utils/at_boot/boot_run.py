@@ -37,9 +37,8 @@ def require_record(host: Host) -> None:
 
 
 def made_at_boot(change: Change) -> bool:
-    """Whether a boot makes a change: not one that takes something back, or that gives a device up that is not there yet."""
-    gives_up = change.path in change.forget or (bool(change.forget) and change.step is None)
-    return not (change.next_boot or gives_up)
+    """Whether a boot makes a change: not one that gives something up, as a device that is not there yet."""
+    return not (change.next_boot or change.undo)
 
 
 @dataclass

@@ -39,4 +39,4 @@ def _judged(resource: Resource, desired: Any, host: Host) -> Finding:
 
 def _of_the_host(change: Change) -> bool:
     """Whether a change is more than the dropping of a record."""
-    return change.step is not None or not change.forget
+    return change.step is not None or not change.undo

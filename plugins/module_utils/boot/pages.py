@@ -105,13 +105,14 @@ def refusals(desired: Desired, nodes: Mapping[int, Node], by_node: ByNode) -> li
     problems = [problem for pages in desired.pages for problem in _unknown_nodes(pages, nodes)]
     if by_node is ByNode.NO:
         problems += [_uneven(pages) for pages in desired.pages if len(set(pages.by_node(nodes).values())) > 1]
-    if problems or not desired.pages:
+    if not desired.pages:
         return problems
     total = sum(node.memory_mib for node in nodes.values())
     taken = {number: 0 for number in nodes}
     for pages in desired.pages:
         for number, count in pages.by_node(nodes).items():
-            taken[number] += count * KIB[pages.size] // 1024
+            if number in taken:  # one that is not there is named above
+                taken[number] += count * KIB[pages.size] // 1024
     for number, mib in taken.items():
         if mib > nodes[number].memory_mib:
             problems.append(

@@ -68,8 +68,10 @@ class Change:
     ``before`` and ``after`` are plain data of owned values only (None: not there).
     ``step`` is the resource's own instruction for ``apply``. ``remember`` are the records that
     undo needs, by record path, stored in the ownership file before the write; ``confirm`` is what is
-    added to them after it, and ``forget`` names the records that are dropped then. ``next_boot``: it serves boots to
-    come only, and takes nothing away from the running host if it is left for later.
+    added to them after it, and ``forget`` names the records that are dropped then.
+
+    The run at boot leaves two kinds of changes to a run through Ansible: ``next_boot``, which serves boots to come only,
+    and ``undo``, which gives back what is no longer wanted or drops the record of it.
     """
 
     path: str
@@ -82,6 +84,7 @@ class Change:
     confirm: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     forget: tuple[str, ...] = ()
     next_boot: bool = False
+    undo: bool = False
 
     def as_result(self) -> dict[str, Any]:
         """The change as modules return it."""

@@ -45,7 +45,8 @@ class Resource(Protocol):
 class LostAtBoot(Resource, Protocol):
     """A resource with values that a boot loses: it is brought back by the boot run and watched for drift.
 
-    Its module defines this function beside the verbs; a resource without it is not part of the boot run.
+    Its module defines this function beside the verbs; a resource without it is not part of the boot run. Its plans mark
+    the changes that a boot leaves alone (``Change.next_boot`` and ``Change.undo``).
     """
 
     def lost_at_boot(self, desired: Any) -> bool:
@@ -239,10 +240,13 @@ def _with_waiting(plan: Plan, waiting: Mapping[str, str]) -> Plan:
 
 
 def render_diff(changes: Sequence[Change]) -> dict[str, str]:
-    """Owned values before and after, one line each, for ``--diff``."""
+    """Owned values before and after, one line each, for ``--diff``; the latter with why, and what it disrupts."""
     return {
         "before": "".join(f"{change.path}: {_plain(change.before)}\n" for change in changes),
-        "after": "".join(f"{change.path}: {_plain(change.after)}\n" for change in changes),
+        "after": "".join(
+            f"{change.path}: {_plain(change.after)}  # {change.why}; disrupts {change.disrupts.label}\n"
+            for change in changes
+        ),
     }
 
 

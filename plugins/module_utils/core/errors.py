@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -30,13 +31,19 @@ class Problem:
         return f"{self.path}: {self.fact}{detail}. {self.advice}"
 
 
+def _in_order(problem: Problem) -> tuple[list[tuple[int, str]], Problem]:
+    """Entry 2 of a list before entry 10."""
+    parts = re.split(r"([0-9]+)", problem.path)
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in parts], problem
+
+
 class GpudirectError(Exception):
     """Base of all errors that end a run; carries every problem known at that moment."""
 
     def __init__(self, problems: Iterable[Problem], done: Iterable[str] = ()) -> None:
         """Keep the problems in a stable order, each once, and the paths of changes made before them."""
         self.done: tuple[str, ...] = tuple(done)
-        self.problems: tuple[Problem, ...] = tuple(sorted(set(problems)))
+        self.problems: tuple[Problem, ...] = tuple(sorted(set(problems), key=_in_order))
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
     def after(self, done: Iterable[str]) -> GpudirectError:

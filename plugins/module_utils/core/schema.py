@@ -62,14 +62,19 @@ class Schema:
     def parse_all(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
         """Checked values, and the problems of those that are wrong, which have their defaults in the values.
 
-        For checks over several options, which are then made for the right ones too.
+        For checks over several options, which are then made for the right ones too. In a list of mappings only the
+        entries that are wrong are missing: None stands in their place.
         """
         try:
             return self.parse(params), []
         except IntentError as error:
             wrong = {re.split(r"[.\[]", problem.path)[0] for problem in error.problems}
             right = {name: params[name] for name in self.variables() if name in params and name not in wrong}
-            return self.parse(right), [*error.problems]
+            values = self.parse(right)
+            for entry in self.fields:
+                if entry.name in wrong and entry.fields and isinstance(params[entry.name], (list, tuple)):
+                    values[entry.name] = _right_elements(entry, params[entry.name])
+            return values, [*error.problems]
 
     def argument_spec(self) -> dict[str, dict[str, Any]]:
         """The argument spec of a module."""
@@ -124,7 +129,7 @@ def wrong_type(path: str, value: Any, wanted: str) -> IntentError:
 def _value(entry: Field, path: str, given: Any) -> Any:
     value = _typed(entry.kind, path, given)
     if entry.choices and value not in entry.choices:
-        near = difflib.get_close_matches(str(value), entry.choices, n=1, cutoff=0.4)
+        near = difflib.get_close_matches(str(value), entry.choices, n=1, cutoff=0.6)
         raise IntentError(
             [
                 Problem(
@@ -163,6 +168,17 @@ def _elements(entry: Field, path: str, items: list[Any]) -> list[Any]:
             problems.extend(error.problems)
     if problems:
         raise IntentError(problems)
+    return values
+
+
+def _right_elements(entry: Field, items: Sequence[Any]) -> list[Any]:
+    """The entries of a list by their index, None for each that is wrong by itself."""
+    values: list[Any] = []
+    for item in items:
+        try:
+            values += _elements(entry, entry.name, [item])
+        except IntentError:
+            values.append(None)
     return values
 
 

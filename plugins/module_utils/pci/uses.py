@@ -126,7 +126,7 @@ def _of_vfs(function: Function) -> Iterator[Use]:
 def _of_files(host: Host, function: Function, held: Mapping[str, tuple[int, ...]] | Unreadable) -> Iterator[Use]:
     """Device files of the function that a process has open, and the console on its framebuffer."""
     if isinstance(held, Unreadable):
-        yield Use(Kind.HOST, f"it cannot be told whether it is in use: {held.cause}")
+        yield Use(Kind.HOST, f"who uses it cannot be told ({held.cause})")
         return
     for path, processes in sorted(held.items()):
         kind = _kind_of_file(host, function, path)

@@ -160,7 +160,8 @@ class PortChanges:
         why = _BACK if self.intent is None else "attributes of VFs"
         cost = _FREE if fresh else self.port.changing_vfs(left)
         step = SetAttributes(self._at, self.port.driver, left) if left else None
-        records = self._kept(left, now, released) if self.intent is not None else {"forget": self._forget("vf", "vfs")}
+        intent = self.intent
+        records = {"forget": self._forget("vf", "vfs")} if intent is None else self._kept(intent, left, now, released)
         self._add("vf", (before, as_text(left)), why, cost, step, **records)
 
     def _target(self, count: int, aimed: Aim, fresh: bool) -> tuple[dict[int, dict[str, Any]], bool]:
@@ -178,9 +179,8 @@ class PortChanges:
                         released = True
         return target, released
 
-    def _kept(self, left: ByNumber, now: ByNumber, released: bool) -> dict[str, Any]:
+    def _kept(self, intent: Intent, left: ByNumber, now: ByNumber, released: bool) -> dict[str, Any]:
         """The records for attributes that the intent wants: what each of them was before it was set first."""
-        assert self.intent is not None
         fresh_record = "vf" in self._forgotten  # the VFs are new, so nothing was set on them yet
         old = {} if fresh_record or "vf" not in self.records.live else from_text(self.records.live["vf"]["before"])
         ours = {number: dict(one) for number, one in old.items()}
@@ -193,7 +193,7 @@ class PortChanges:
         remember = {self._path("vf"): record}
         if not released:
             return {"remember": remember}
-        wanted = self.intent.attributes
+        wanted = intent.attributes
         kept = {n: {a: v for a, v in one.items() if a in wanted.get(n, {})} for n, one in ours.items()}
         kept = {number: one for number, one in kept.items() if one}
         if not kept:
@@ -223,4 +223,4 @@ class PortChanges:
 def forgetting(address: str, names: list[str], paths: tuple[str, ...]) -> Change:
     """The change that drops records without a write to the device."""
     why = "nothing of it is left to undo"
-    return Change(f"sriov[{address}]", names, None, why, Disruption.NOTHING, None, forget=paths)
+    return Change(f"sriov[{address}]", names, None, why, Disruption.NOTHING, None, forget=paths, undo=True)

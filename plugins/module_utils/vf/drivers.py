@@ -71,6 +71,8 @@ LIMITS: Mapping[str, tuple[Limit, ...]] = {
 }
 # Drivers that set rates only while the port has a link (igb_ndo_set_vf_bw: tried; ixgbe_ndo_set_vf_bw).
 RATES_NEED_CARRIER = frozenset({"igb", "ixgbe"})
+# Drivers that never ask for one (mellanox/mlx5/core/esw/legacy.c mlx5_eswitch_set_vport_rate), so nobody need wait.
+RATES_WITHOUT_CARRIER = frozenset({"mlx5_core"})
 # Drivers without an embedded switch that could be switched: igb has no devlink instance at all (tried).
 NO_ESWITCH = frozenset({"igb"})
 

@@ -217,6 +217,8 @@ def entries_of(given: Sequence[Any]) -> tuple[Entry, ...]:
     checked: list[tuple[str, Mapping[str, Any]]] = []
     for index, one in enumerate(given):
         path = f"sriov_ports[{index}]"
+        if one is None:  # wrong by itself, which is said already
+            continue
         try:
             if not isinstance(one, Mapping):
                 raise wrong_type(path, one, "a mapping")

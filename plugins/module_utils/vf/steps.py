@@ -17,7 +17,7 @@ from typing import Any, Union
 from ..core.errors import GpudirectError, Problem
 from ..core.host import Done, Host
 from .attributes import RATES, ByNumber, Request, as_text, requests, unreported
-from .drivers import RATES_NEED_CARRIER
+from .drivers import RATES_NEED_CARRIER, RATES_WITHOUT_CARRIER
 from .links import parse_links
 from .port import own_netdev
 
@@ -225,7 +225,8 @@ def _attributes(step: SetAttributes, host: Host) -> None:
 def _rate_problem(step: SetAttributes, host: Host, netdev: str) -> Union[Problem, None]:
     """Why rates cannot be set now. They need a link with some drivers, and are below its speed with all."""
     path = f"sriov[{step.address}].vf"
-    carrier = host.wait_until(lambda: _number(host, netdev, "carrier") == 1, CARRIER_S)
+    patience = 0 if step.driver in RATES_WITHOUT_CARRIER else CARRIER_S
+    carrier = host.wait_until(lambda: _number(host, netdev, "carrier") == 1, patience)
     if not carrier and step.driver in RATES_NEED_CARRIER:
         fact = f"the driver {step.driver} sets rates only while the port has a link, and {netdev} has none"
         return Problem(path, fact, "Connect the port, or take the rates out.", f"no carrier in {CARRIER_S} s", "a link")

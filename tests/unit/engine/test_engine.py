@@ -101,7 +101,7 @@ def test_a_run_makes_the_changes_in_order_and_reads_them_back(host: FakeHost) ->
     assert result["verified"] is True
     assert result["diff"] == {
         "before": "toy[/etc/a]: old\ntoy[/etc/b]: (absent)\ntoy[/etc/c]: (absent)\n",
-        "after": "toy[/etc/a]: new\ntoy[/etc/b]: new\ntoy[/etc/c]: new\n",
+        "after": "".join(f"toy[{file}]: new  # {file} should say it; disrupts nothing\n" for file in FILES),
     }
     again = go(toy, host).as_result()
     assert (again["changed"], again["verified"], again["plan"]) == (False, True, [])
@@ -348,4 +348,23 @@ def test_absent_is_one_and_disruption_is_ordered() -> None:
 
 def test_a_diff_shows_lists_as_words_and_nothing_as_absent() -> None:
     change = Change("p", None, ["a", 1], "w")
-    assert render_diff([change]) == {"before": "p: (absent)\n", "after": "p: a 1\n"}
+    assert render_diff([change]) == {"before": "p: (absent)\n", "after": "p: a 1  # w; disrupts nothing\n"}
+
+
+def test_changes_that_a_caller_leaves_out_are_told_and_are_no_failure(host: FakeHost) -> None:
+    toy = Toy()
+
+    def not_b(change: Change) -> bool:
+        return change.path != "toy[/etc/b]"
+
+    for made in (["toy[/etc/a]", "toy[/etc/c]"], []):
+        report = bring(toy, "new", host, allow=Disruption.NOTHING, check=False, only=not_b)
+        assert [change.path for change in report.plan.changes] == made
+        assert [change.path for change in report.postponed] == ["toy[/etc/b]"]
+    assert toy.applied == ["/etc/a", "/etc/c"]
+
+
+def test_problems_come_in_the_order_in_which_people_count() -> None:
+    paths = [f"list[{number}].name" for number in (10, 2, 0, 11, 1)]
+    error = GpudirectError(Problem(path, "is wrong", "Mend it.") for path in paths)
+    assert [problem.path for problem in error.problems] == [f"list[{number}].name" for number in (0, 1, 2, 10, 11)]

@@ -212,3 +212,19 @@ def test_every_schema_keeps_to_its_prefix_and_names_are_described_once_the_same(
             assert entry.name.startswith(schema.prefix)
             assert all(sentence.endswith((".", ";", ",")) or sentence[-1].isalnum() for sentence in entry.description)
             assert described.setdefault(entry.name, entry) is entry
+
+
+def test_what_is_wrong_in_one_entry_does_not_hide_what_is_wrong_between_the_others() -> None:
+    entries = Field("toy_list", "list", ("x",), default=[], elements="dict", fields=(Field("n", "int", ("x",)),))
+    values, problems = Schema("toy", "toy_", (entries,)).parse_all({"toy_list": [{"n": 1}, {"n": "one"}, {"n": 3}]})
+    assert values["toy_list"] == [{"n": 1}, None, {"n": 3}]
+    assert [problem.path for problem in problems] == ["toy_list[1].n"]
+
+
+def test_a_choice_that_is_not_near_is_not_advised() -> None:
+    """A yes to gpudirect_allow must not be led to a larger disruption."""
+    schema = Schema("toy", "toy_", (Field("toy_allow", "str", ("x",), choices=("nothing", "link", "guest", "host")),))
+    with pytest.raises(IntentError, match="Take one of them"):
+        schema.parse({"toy_allow": "yes"})
+    with pytest.raises(IntentError, match=r"Did you mean guest\?"):
+        schema.parse({"toy_allow": "gest"})

@@ -145,7 +145,7 @@ def test_case(folder: Path, tmp_path: Path) -> None:
     other = folder / ("plan.yml" if name == "error.yml" else "error.yml")
     if REGENERATE:
         other.unlink(missing_ok=True)
-        text = yaml.dump(found, Dumper=_Readable, sort_keys=False, width=110, allow_unicode=True)
+        text = yaml.dump(found, Dumper=_Readable, sort_keys=False, width=40, allow_unicode=True)
         (folder / name).write_text(f"---\n{text}", encoding="utf-8")
     assert not other.exists(), f"{folder.name} gave {found}"
     assert found == loaded(folder, name)

@@ -142,6 +142,33 @@ def test_any_intent_is_refused_without_a_trace_or_done_kept_and_undone(
         assert not host.owned()
 
 
+@settings(max_examples=20)
+@given(worlds(1), st.integers(0, 99))
+def test_devices_that_wait_for_the_iommu_are_taken_by_its_boot_and_no_others(
+    world: tuple[Machine, list[list[dict[str, Any]]]], seed: int
+) -> None:
+    """The rules are written while nothing can be bound yet; what the host needs must not be in them."""
+    machine, (asked,) = world
+    machine.iommu = ""
+    with tempfile.TemporaryDirectory() as folder:
+        host = built(Path(folder) / "root", machine, seed=seed)
+        found = state(host)
+        intent = {**devices(*asked), "kernel_iommu": "passthrough"}
+        try:
+            run(intent, host)
+        except GpudirectError:
+            assert state(host) == found
+        else:
+            goal = wanted(host.machine, asked)
+            assert host.at_boot is not None
+            host.at_boot[0].iommu = host.machine.iommu = "identity"
+            host.boot()
+            assert {address: host.drivers()[address] for address in goal} == goal
+            assert without(host.drivers(), goal) == without(found[1], goal)
+        settle({}, host)
+        assert state(host) == found
+
+
 @settings(max_examples=15)
 @given(worlds(1), st.randoms(use_true_random=False))
 def test_the_order_of_entries_does_not_matter(world: tuple[Machine, list[list[dict[str, Any]]]], dice: Any) -> None:

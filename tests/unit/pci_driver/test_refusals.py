@@ -119,7 +119,7 @@ def test_without_the_list_of_mounts_every_disk_may_be_mounted(host: FakeDrivers)
 
 def test_what_is_open_must_be_known(host: FakeDrivers) -> None:
     host.blind = "the open files of process 1 cannot be read: Permission denied"
-    assert "it cannot be told whether it is in use: the open files of process 1" in refused(NVMES, host)
+    assert "who uses it cannot be told (the open files of process 1" in refused(NVMES, host)
 
 
 def test_disks_that_have_nothing_of_the_host_are_taken(host: FakeDrivers) -> None:
@@ -200,7 +200,7 @@ def test_a_device_that_a_guest_has_is_not_given_back(host: FakeDrivers) -> None:
     run(NVMES, host)
     host.guest(DRIVE)
     message = refused({}, host)
-    assert "pci_driver[0000:23:00.0]: cannot be given back, it is in use: /dev/vfio/" in message
+    assert "pci_driver[0000:23:00.0]: cannot be given back: /dev/vfio/" in message
     assert "is open in qemu-system-x86 (4711)" in message
     stub = devices({"name": "stub", "select": {"address": DRIVE}, "driver": "pci-stub"})
     assert "is open in qemu-system-x86 (4711)" in refused(stub, host)
@@ -361,6 +361,13 @@ def test_without_an_iommu_vfio_is_refused(no_groups: FakeDrivers) -> None:
     message = refused(NVMES, no_groups)
     assert "0000:23:00.0 has no IOMMU group, which vfio-pci needs" in message
     assert "kernel_iommu: passthrough" in message
+
+
+def test_the_boot_disk_is_refused_also_where_the_iommu_is_still_off(no_groups: FakeDrivers) -> None:
+    """The rule for the next boot would take it."""
+    intent = {**devices(("disk", {"class": "0100"})), "kernel_iommu": "passthrough"}
+    assert "vda1 is mounted at /" in refused(intent, no_groups)
+    assert "vda1 is mounted at /" in refused(devices(("disk", {"class": "0100"})), no_groups)
 
 
 def test_where_the_iommu_will_be_turned_on_the_devices_wait_for_it(no_groups: FakeDrivers) -> None:

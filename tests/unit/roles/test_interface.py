@@ -39,9 +39,14 @@ class _Indented(yaml.SafeDumper):
 
 
 def options_of(schemas: tuple[Schema, ...]) -> dict[str, Any]:
-    """The options of a role; those of the whole site are not any role's."""
+    """The options of a role; those of the whole site, and those that it shares with another role, are not its own."""
     options = {name: option for schema in schemas for name, option in schema.options().items()}
-    return {name: option for name, option in options.items() if name not in site.SCHEMA.variables()}
+    return {name: option for name, option in options.items() if name.startswith(prefixes(*schemas))}
+
+
+def prefixes(*schemas: Schema) -> tuple[str, ...]:
+    """How the names of a role's own options begin."""
+    return tuple(schema.prefix for schema in schemas)
 
 
 def rendered(role: str) -> str:
@@ -85,8 +90,8 @@ def test_a_role_passes_every_option_of_a_resource_under_its_own_name(resource: A
     (passed,) = [task[name] for task in tasks if name in task]
     assert set(passed) == {*resource.SCHEMA.variables(), "gpudirect_allow"}
     for option, value in passed.items():
-        of_the_site = option in site.SCHEMA.variables()
-        assert value == f"{{{{ {option}{' | default(omit)' if of_the_site else ''} }}}}"
+        own = option.startswith(prefixes(resource.SCHEMA))
+        assert value == f"{{{{ {option}{'' if own else ' | default(omit)'} }}}}"
 
 
 def test_the_roles_know_all_variables_of_the_engine() -> None:

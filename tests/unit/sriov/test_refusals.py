@@ -136,6 +136,13 @@ def test_without_carrier_everything_but_rates_is_set(tmp_path: Path) -> None:
     settle(ports({**RACK, "select": ONE}), host)
 
 
+def test_a_driver_that_needs_no_carrier_is_not_waited_for(tmp_path: Path) -> None:
+    host = built(tmp_path / "root", "vela", {"ens0f0np0": {"cable": False}})
+    before = host.clock_s
+    settle(ports({"select": {"netdev": "ens0f0np0"}, "vfs": 1, "vf_defaults": {"max_tx_rate": 100}}), host)
+    assert host.clock_s == before
+
+
 def test_a_rate_above_the_link_is_refused_where_the_link_is_known(tmp_path: Path) -> None:
     wanted = ports({"select": ONE, "vfs": 2, "vf_defaults": {"max_tx_rate": 2000}})
     host = built(tmp_path / "up", "rack", {"ens1": {"up": True}})

@@ -1,0 +1,91 @@
+"""What the controller's side says before and after a host is looked at, by real runs of Ansible without a host."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.benchmark.converged import converged_tree
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def played(folder: Path, variables: dict[str, Any], *arguments: str) -> str:
+    """The text of a run of host_plan on this machine, in check mode; a captured tree stands for the host."""
+    tree = folder / "tree"
+    (tree / "proc").mkdir(parents=True, exist_ok=True)
+    if not (tree / "proc/cmdline").exists():
+        (tree / "proc/cmdline").write_text("ro quiet\n")
+    host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "gpudirect_root": str(tree)}
+    inventory = folder / "inventory.json"
+    inventory.write_text(json.dumps({"all": {"hosts": {"here": {**host, **variables}}}}))
+    playbook = folder / "play.json"
+    tasks = [{"vela.gpudirect.host_plan": {}}]
+    playbook.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": tasks}]))
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
+    done = subprocess.run(
+        [str(Path(sys.executable).parent / "ansible-playbook"), "-i", inventory, "--check", *arguments, playbook],
+        env={**kept, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "HOME": str(folder), "COLUMNS": "1000"},
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ["gpudirect_serial", "gpudirect_max_fail_percentage"])
+def test_a_setting_of_the_play_in_the_inventory_is_refused_since_it_would_do_nothing(tmp_path: Path, name: str) -> None:
+    text = played(tmp_path, {name: 1, "kernel_iommu": "on"})
+    assert f"{name}: stands in the inventory" in text
+    assert "kernel_iommu: is not one of the choices" in text  # together with all others
+
+
+def test_a_setting_of_the_play_on_the_command_line_is_fine(tmp_path: Path) -> None:
+    text = played(tmp_path, {}, "-e", "gpudirect_serial=1", "-e", "gpudirect_max_fail_percentage=10")
+    assert "stands in the inventory" not in text
+    assert "failed=0" in text, text
+
+
+def test_a_reboot_that_is_left_for_later_is_seen_without_asking_for_details(tmp_path: Path) -> None:
+    variables = {**converged_tree(tmp_path / "tree"), "gpudirect_allow": "nothing"}
+    assert "WARNING" not in played(tmp_path, variables)
+    # As in the boot in which it was written.
+    tree = tmp_path / "tree"
+    (tree / "proc/cmdline").write_text("ro\n")
+    records = json.loads((tree / "var/lib/gpudirect/owned.json").read_text())["records"]
+    written = next(record["boot"] for path, record in records.items() if path.startswith("kernel_args"))
+    (tree / "proc/sys/kernel/random/boot_id").write_text(f"{written}\n")
+    text = played(tmp_path, variables)
+    assert (
+        "[WARNING]: here: a reboot that gpudirect_allow does not cover, left for later, is needed for kernel_args.live"
+        in text
+    )
+    assert "failed=0" in text, text
+    assert "WARNING" not in played(tmp_path, {**variables, "gpudirect_allow": "host"})  # where the run makes it itself
+
+
+def test_hosts_of_one_name_in_two_inventories_never_share_a_connection() -> None:
+    """A connection that is kept open is found by its path, and the host key is not looked at again."""
+    settings = configparser.ConfigParser(interpolation=None)
+    settings.read(ROOT / "ansible.cfg")
+    asked = ["-o", f"ControlPath={settings['ssh_connection']['control_path'] % {'directory': '/d'}}"]
+    paths = set()
+    for port in ("2201", "2202"):
+        told = subprocess.run(
+            ["ssh", "-G", *asked, "-p", port, "node-a"],
+            capture_output=True,
+            text=True,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        ).stdout
+        paths |= {line for line in told.splitlines() if line.startswith("controlpath ")}
+    assert len(paths) == 2
