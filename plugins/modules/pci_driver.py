@@ -15,10 +15,10 @@ description:
   - For every next boot it writes a udev rule for each device, which applies only to the very device (address, ids, the ports above it) and loads the driver
     itself, takes it into the initramfs of every installed kernel (initramfs-tools or dracut), and builds the images that were not built with it.
   - At once, it takes idle devices from their drivers. A GPU or an RDMA device that a program has open, or that shows the console, waits for a reboot.
-  - Refuses, before the first write, a device whose disk is mounted, is swap space, has something built on it or holds a boot partition, a network device that
-    carries a default route or the ssh connection of this run, a PF with VFs, a device that a guest holds through vfio, an IOMMU group with a device that no
-    entry selects and another driver has, and a device that is not the one that was recorded at its address. What only another mount namespace has mounted
-    is not seen.
+  - Refuses, before the first write, a device whose disk is mounted, is swap space, has something built on it, is in fstab or crypttab or holds a boot
+    partition, a network device that carries a default route or the ssh connection of this run, a PF with VFs, a device that a guest holds through vfio, an
+    IOMMU group with a device that no entry selects and another driver has, and a device that is not the one that was recorded at its address. What only
+    another mount namespace has mounted is not seen.
   - A device with a network device that has an address or is a port of a bond or bridge disrupts the V(link); everything else disrupts nothing.
   - VFs are bound when they are there. Those that O(sriov_ports) will make, and devices without an IOMMU group where O(kernel_iommu) will turn the IOMMU on,
     are deferred.

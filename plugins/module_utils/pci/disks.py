@@ -20,6 +20,14 @@ MOUNTS = "/proc/self/mountinfo"
 SWAPS = "/proc/swaps"
 BTRFS = "/sys/fs/btrfs"
 UDEV = "/run/udev/data"
+# What a boot waits for, with the column of the device (fstab(5), crypttab(5)): without it, the host does not come up.
+TABLES = {"/etc/fstab": 0, "/etc/crypttab": 1}
+_TAGS = {
+    "UUID": "ID_FS_UUID",
+    "LABEL": "ID_FS_LABEL",
+    "PARTUUID": "ID_PART_ENTRY_UUID",
+    "PARTLABEL": "ID_PART_ENTRY_NAME",
+}
 _ZFS = "/proc/spl/kstat/zfs"
 
 # Partition types: UEFI specification and the Discoverable Partitions Specification; the third is GRUB's on a GPT.
@@ -63,8 +71,8 @@ def read(host: Host, disks: Iterable[str]) -> Disks:
     unread = "" if isinstance(text, str) else f"{MOUNTS} cannot be read"
     parts = {disk: _parts(host, disk) for disk in dict.fromkeys(disks)}
     names = [name for disk in parts for name in parts[disk]]
-    shared = _shared(host)
-    uses = {name: tuple(_uses(host, name, mounts, shared)) for name in names} if names else {}
+    shared, listed = (_shared(host), _listed(host)) if names else ({}, {})
+    uses = {name: tuple(_uses(host, name, mounts, shared, listed)) for name in names}
     if unread:
         uses = {name: (*uses[name], f"{name} may be mounted: {unread}") for name in names}
     return Disks(mounts, unread, parts, uses)
@@ -106,7 +114,9 @@ def _names(host: Host, folder: str) -> tuple[str, ...]:
     return names if isinstance(names, tuple) else ()
 
 
-def _uses(host: Host, name: str, mounts: Iterable[Mount], shared: Mapping[str, str]) -> Iterator[str]:
+def _uses(
+    host: Host, name: str, mounts: Iterable[Mount], shared: Mapping[str, str], listed: Mapping[str, str]
+) -> Iterator[str]:
     number = host.read_text(f"{BLOCK}/{name}/dev")
     number = number.strip() if isinstance(number, str) else ""
     places = [one.place for one in mounts if one.number == number or one.source == f"/dev/{name}"]
@@ -120,19 +130,32 @@ def _uses(host: Host, name: str, mounts: Iterable[Mount], shared: Mapping[str, s
         yield f"{', '.join(holders)} lies on {name}"
     if name in shared:
         yield shared[name]
-    yield from _marked(host, name, number)
+    yield from _marked(host, name, number, listed)
 
 
-def _marked(host: Host, name: str, number: str) -> Iterator[str]:
-    """What udev has found on it: the firmware boots from it, or ZFS has it, whose disks the kernel does not tell."""
+def _marked(host: Host, name: str, number: str, listed: Mapping[str, str]) -> Iterator[str]:
+    """What udev has found on it: the firmware boots from it, the next boot wants it, or ZFS has it, which tells no holders."""
     text = host.read_text(f"{UDEV}/b{number}")
-    words = (
-        dict(line[2:].partition("=")[::2] for line in text.splitlines() if line.startswith("E:"))
-        if isinstance(text, str)
-        else {}
-    )
+    lines = text.splitlines() if isinstance(text, str) else []
+    words = dict(line[2:].partition("=")[::2] for line in lines if line.startswith("E:"))
     kind = _BOOT_TYPES.get(words.get("ID_PART_ENTRY_TYPE", "").lower())
     if kind:
         yield f"{name} is {kind}"
     if words.get("ID_FS_TYPE") == "zfs_member" and not isinstance(host.names(_ZFS), (Absent, Unreadable)):
         yield f"{name} is part of a ZFS pool"
+    names = {f"{tag}={words[word]}" for tag, word in _TAGS.items() if word in words}
+    names |= {f"/dev/{name}", *(f"/dev/{line[2:]}" for line in lines if line.startswith("S:"))}
+    for table in sorted({listed[one] for one in names if one in listed}):
+        yield f"{name} is in {table}"
+
+
+def _listed(host: Host) -> dict[str, str]:
+    """Block devices, as they are named there, that a boot waits for: file by device."""
+    found = {}
+    for path, column in TABLES.items():
+        text = host.read_text(path)
+        for line in text.splitlines() if isinstance(text, str) else []:
+            fields = line.split()
+            if len(fields) > column and not fields[0].startswith("#"):
+                found[_plain(fields[column]).replace('"', "")] = path
+    return found
