@@ -16,9 +16,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rollout.run import HostOutcome, Outcome, TaskEnd, playbook
 
@@ -27,6 +28,8 @@ INVENTORY = ROOT / "inventories" / "sim"
 ARTIFACTS = ROOT / ".rack" / "demo"
 RACK = ROOT / "sim" / "rack"
 HOSTS = ("node-a", "node-b")
+# One word for each device that a guest can have: where its driver was bound, the host has nothing more to do with it.
+WITH_VFIO = "for one in /sys/bus/pci/drivers/vfio-pci/*:*; do [ -e $one/physfn ] && echo vf || [ ! -e $one ] || echo whole; done"
 
 
 @dataclass
@@ -150,6 +153,13 @@ def _demonstrate(screen: Screen, *, kept: bool) -> Verdict:
     return _verdict(predicted, made, verified, again)
 
 
+def _devices(host: str) -> str:
+    """What the host itself says of the devices that are there for guests."""
+    argv = [str(RACK), "ssh", host, "--", WITH_VFIO]
+    words = subprocess.run(argv, capture_output=True, text=True, check=False).stdout.split()
+    return f"{words.count('vf')} VFs and {words.count('whole')} stand-ins with vfio-pci"
+
+
 def _site(screen: Screen, *arguments: str) -> Outcome:
     return _run(screen, "site.yml", *arguments)
 
@@ -170,7 +180,7 @@ def _verdict(predicted: Outcome, made: Outcome, verified: Outcome, again: Outcom
     for host in HOSTS:
         text, good = _row(predicted.hosts[host], made.hosts[host], again.hosts[host], verified.ok)
         faults += not good
-        print(f"{host:<10} {text}", flush=True)
+        print(f"{host:<10} {text}" + (f"; {_devices(host)}" if good else ""), flush=True)
     if faults or not verified.ok:
         return Verdict(False, f"FAILED: {faults} of {len(HOSTS)} hosts are not what the inventory says.")
     return Verdict(
@@ -181,7 +191,7 @@ def _verdict(predicted: Outcome, made: Outcome, verified: Outcome, again: Outcom
 
 def _row(predicted: HostOutcome, made: HostOutcome, again: HostOutcome, verified: bool) -> tuple[str, bool]:
     """The line of one host, and whether it is good."""
-    foreseen, done = _planned(predicted), _made(made)
+    foreseen, done, late = _planned(predicted), *_made(made, predicted)
     if not made.ok:
         return f"FAILED: {made.message}", False
     if foreseen != done:
@@ -192,19 +202,32 @@ def _row(predicted: HostOutcome, made: HostOutcome, again: HostOutcome, verified
         return "FAILED: the verification found a difference", False
     reboots = sum(task.changed for task in made.tasks if task.action.endswith("reboot"))
     quiet = f"{len(again.tasks)} task(s), {again.executions} execution(s), 0 changes"
-    return f"verified: {len(done)} changes as predicted, {reboots} reboot(s); second run {quiet}", True
+    made_of = (
+        f"{len(done)} changes as predicted and {len(late)} of what they brought"
+        if late
+        else f"{len(done)} changes as predicted"
+    )
+    return f"verified: {made_of}, {reboots} reboot(s); second run {quiet}", True
+
+
+def _first_look(outcome: HostOutcome) -> Mapping[str, Any]:
+    plans = [task.result for task in outcome.tasks if task.action.endswith("host_plan") and task.ending == "ok"]
+    return plans[0] if plans else {"plan": [], "deferred": []}
 
 
 def _planned(outcome: HostOutcome) -> list[str]:
     """The changes that the first look foresaw."""
-    plans = [task.result for task in outcome.tasks if task.action.endswith("host_plan") and task.ending == "ok"]
-    return _paths(plans[0]["plan"]) if plans else []
+    return _paths(_first_look(outcome)["plan"])
 
 
-def _made(outcome: HostOutcome) -> list[str]:
-    """The changes that the resources' own modules report to have made."""
+def _made(outcome: HostOutcome, predicted: HostOutcome) -> tuple[list[str], list[str]]:
+    """The changes that the modules report to have made; apart, those of what the first look said it cannot see yet."""
     results = [task.result for task in outcome.tasks if task.changed and "plan" in task.result]
-    return [path for result in results for path in _paths(result["plan"])]
+    look = _first_look(predicted)
+    foreseen, deferred = _paths(look["plan"]), tuple(f"{one['resource']}[" for one in look["deferred"])
+    done = [path for result in results for path in _paths(result["plan"])]
+    late = [path for path in done if path.startswith(deferred) and path not in foreseen]
+    return [path for path in done if path not in late], late
 
 
 def _paths(plan: Sequence[dict[str, object]]) -> list[str]:

@@ -16,21 +16,31 @@ import yaml
 
 from sim.errors import DescriptionError
 
-DEVICE_KINDS = ("igb", "virtio-net", "nvme", "testdev")
+DEVICE_KINDS = ("igb", "virtio-net", "nvme", "testdev", "empty")
 NIC_KINDS = ("igb", "virtio-net")
+# pci-testdev is no PCI Express device and has no link.
+LINKED_KINDS = ("igb", "virtio-net", "nvme")
 IOMMUS = ("intel", "amd", "none")
+BOOT_DISKS = ("virtio", "nvme")
+LANES = (1, 2, 4, 8, 12, 16)
 MAX_BUS = 255
 
 
 @dataclass(frozen=True)
 class Device:
-    """One PCI device below a switch port."""
+    """One PCI device below a switch port, or the empty port.
+
+    ``serial`` is the drive's, and gives a NIC its MAC; empty: the device's name. ``lanes`` is what the device and its
+    port are made for; the link itself always has one.
+    """
 
     kind: str
     name: str
     mib: int = 16
     bar_mib: int = 256
     acs: bool = True
+    serial: str = ""
+    lanes: int = 1
 
 
 @dataclass(frozen=True)
@@ -66,6 +76,7 @@ class Host:
     cpus: int = 2
     memory_mib: tuple[int, ...] = (3072, 2048)
     iommu: str = "intel"
+    boot_disk: str = "virtio"
     switches: tuple[Switch, ...] = ()
     filesystems: tuple[Filesystem, ...] = ()
     tmpfiles: tuple[str, ...] = ()
@@ -96,8 +107,18 @@ def _is_one_of(*words: str) -> _Key:
     return _Key(lambda value: value in words, "one of " + ", ".join(words))
 
 
+def _is_count_of(*numbers: int) -> _Key:
+    # A flag is not a number here, though Python has True equal 1.
+    wanted = "one of " + ", ".join(map(str, numbers))
+    return _Key(lambda value: type(value) is int and value in numbers, wanted)
+
+
 def _matches(pattern: str, wanted: str) -> _Key:
     return _Key(lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None, wanted)
+
+
+def _is_table_of_tables(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(item, dict) for item in value.values())
 
 
 def _is_list_of(kind: type, wanted: str) -> _Key:
@@ -117,7 +138,9 @@ HOST_KEYS: Mapping[str, _Key] = {
     "cpus": _is_int(1, 64),
     "memory_mib": _is_list_of(int, "a list of MiB, one for each NUMA node"),
     "iommu": _is_one_of(*IOMMUS),
+    "boot_disk": _is_one_of(*BOOT_DISKS),
     "switches": _is_list_of(dict, "a list of switches"),
+    "devices": _Key(_is_table_of_tables, "devices by name, each with the keys that differ"),
     "filesystems": _is_list_of(dict, "a list of file systems"),
     "tmpfiles": _is_list_of(str, "a list of tmpfiles.d lines"),
 }
@@ -133,6 +156,8 @@ DEVICE_KEYS: Mapping[str, _Key] = {
     "mib": _is_int(1, 65536),
     "bar_mib": _is_int(1, 65536),
     "acs": FLAG,
+    "serial": _matches(r"[a-z0-9-]{1,20}", "a-z, 0-9 and dashes, at most 20"),
+    "lanes": _is_count_of(*LANES),
 }
 FILESYSTEM_KEYS: Mapping[str, _Key] = {
     "label": _matches(r"[A-Za-z0-9]{1,16}", "letters and digits, at most 16"),
@@ -141,6 +166,8 @@ FILESYSTEM_KEYS: Mapping[str, _Key] = {
     "content": _is_one_of("empty", "boot"),
     "full": FLAG,
 }
+# What ``devices`` may say of a device that a switch has: everything but its name.
+CHANGE_KEYS = {name: key for name, key in DEVICE_KEYS.items() if name != "name"}
 REQUIRED = {
     "switch": ("numa_node", "bus", "devices"),
     "device": ("kind", "name"),
@@ -158,6 +185,7 @@ def read_hosts(folder: Path) -> dict[str, Host]:
         before = len(mistakes)
         _check_table(f"{folder.name}/{name}.yml", raw[name], HOST_KEYS, mistakes)
         _check_parts(f"{folder.name}/{name}.yml", raw[name], mistakes)
+        _check_changes(f"{folder.name}/{name}.yml", raw[name], table, mistakes)
         if len(mistakes) == before:
             hosts[name] = _host(name, table)
     if not mistakes:
@@ -233,6 +261,8 @@ def _check_parts(path: str, table: Mapping[str, Any], mistakes: _Mistakes) -> No
         for place, device in _tables(where, switch, "devices"):
             _check_table(place, device, DEVICE_KEYS, mistakes)
             _check_required(place, device, "device", mistakes)
+    for name, changes in _changes(table):
+        _check_table(_at(_at(path, "devices"), name), changes, CHANGE_KEYS, mistakes)
     for where, filesystem in _tables(path, table, "filesystems"):
         _check_table(where, filesystem, FILESYSTEM_KEYS, mistakes)
         _check_required(where, filesystem, "file system", mistakes)
@@ -245,17 +275,35 @@ def _tables(path: str, table: Mapping[str, Any], key: str) -> list[tuple[str, di
     return [(f"{_at(path, key)}[{index}]", item) for index, item in enumerate(items) if isinstance(item, dict)]
 
 
+def _changes(table: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    changes = table.get("devices")
+    return list(changes.items()) if _is_table_of_tables(changes) and changes else []
+
+
+def _check_changes(path: str, raw: Mapping[str, Any], merged: Mapping[str, Any], mistakes: _Mistakes) -> None:
+    named = [
+        str(device.get("name"))
+        for where, switch in _tables(path, merged, "switches")
+        for _place, device in _tables(where, switch, "devices")
+    ]
+    for name, _keys in _changes(raw):
+        if name not in named:
+            near = _nearest(str(name), dict.fromkeys(named)) or "Name a device of a switch"
+            mistakes.note(_at(_at(path, "devices"), name), "no such device", near)
+
+
 def _host(name: str, table: Mapping[str, Any]) -> Host:
-    plain = {key: value for key, value in table.items() if key != "like"}
+    plain = {key: value for key, value in table.items() if key not in ("like", "devices")}
     plain["memory_mib"] = tuple(table.get("memory_mib", Host.memory_mib))
     plain["tmpfiles"] = tuple(table.get("tmpfiles", ()))
     plain["filesystems"] = tuple(Filesystem(**item) for item in table.get("filesystems", ()))
-    plain["switches"] = tuple(_switch(item) for item in table.get("switches", ()))
+    changes = dict(_changes(table))
+    plain["switches"] = tuple(_switch(item, changes) for item in table.get("switches", ()))
     return Host(name=name, **plain)
 
 
-def _switch(table: Mapping[str, Any]) -> Switch:
-    devices = tuple(Device(**item) for item in table["devices"])
+def _switch(table: Mapping[str, Any], changes: Mapping[str, dict[str, Any]]) -> Switch:
+    devices = tuple(Device(**{**item, **changes.get(item["name"], {})}) for item in table["devices"])
     return Switch(**{**table, "devices": devices})
 
 
@@ -265,6 +313,10 @@ def _check_sense(path: str, host: Host, hosts: Mapping[str, Host], mistakes: _Mi
         if switch.numa_node >= nodes:
             what = f"NUMA node {switch.numa_node} has no memory (found {nodes} nodes)"
             mistakes.note(f"{path}: switches[{index}].numa_node", what, "Extend memory_mib")
+        for device in switch.devices:
+            if device.lanes > 1 and (device.kind not in LINKED_KINDS or not switch.acs):
+                what = f"this {device.kind} has no link to be wider (found lanes {device.lanes})"
+                mistakes.note(f"{path}: {device.name}", what, "Take lanes away")
     names = [device.name for switch in host.switches for device in switch.devices]
     for name in sorted({name for name in names if names.count(name) > 1}):
         mistakes.note(f"{path}: switches", f"two devices are called {name}", "Rename one")

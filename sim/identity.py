@@ -15,10 +15,11 @@ from pathlib import Path
 
 from sim.commands import run
 from sim.describe import Host
-from sim.machine import credential_names
+from sim.machine import credential_names, wide_links
 from sim.places import Rack
 
 ADMIN_UID = 1000
+LANES = "/run/rack-lanes"
 
 
 def ensure_key(path: Path, comment: str) -> None:
@@ -50,13 +51,22 @@ def credentials(host: Host, salt: Path, host_key: bytes, login_key: str) -> dict
         "tmpfiles.extra": "\n".join(_tmpfiles(host, host_key, login_key)) + "\n",
         "ssh.authorized_keys.root": login_key,
         "sysusers.extra": f'u {host.ssh_user} {ADMIN_UID} "Operator" /home/{host.ssh_user} /bin/bash\n',
-        "fstab.extra": "".join(f"LABEL={extra.label} {extra.mount} ext4 defaults 0 2\n" for extra in host.filesystems),
+        "fstab.extra": "".join(f"{line}\n" for line in _mounts(host)),
     }
 
 
 def known_hosts_line(rack: Rack, name: str) -> str:
     """Return the line by which ssh knows a host, whatever port it has."""
     return f"{name} {_public(rack.host(name) / 'host_key')}"
+
+
+def _mounts(host: Host) -> list[str]:
+    # A lane count is a file that tmpfiles makes, and no boot depends on it.
+    late = "bind,nofail,x-systemd.after=systemd-tmpfiles-setup.service"
+    return [
+        *(f"LABEL={extra.label} {extra.mount} ext4 defaults 0 2" for extra in host.filesystems),
+        *(f"{LANES}/{lanes} {folder}/max_link_width none {late} 0 0" for folder, lanes in wide_links(host).items()),
+    ]
 
 
 def _tmpfiles(host: Host, host_key: bytes, login_key: str) -> list[str]:
@@ -73,7 +83,8 @@ def _tmpfiles(host: Host, host_key: bytes, login_key: str) -> list[str]:
             f"d {home}/.ssh 0700 {user} {user} -",
             f"f~ {home}/.ssh/authorized_keys 0600 {user} {user} - {_encoded(login_key.encode())}",
         ]
-    return [*lines, *host.tmpfiles]
+    lanes = sorted(set(wide_links(host).values()))
+    return [*lines, *(f"f+ {LANES}/{number} 0444 root root - {number}\\n" for number in lanes), *host.tmpfiles]
 
 
 def _encoded(content: bytes) -> str:

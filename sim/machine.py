@@ -63,7 +63,7 @@ def qemu_arguments(host: Host, place: Placement) -> list[str]:
         *_numa(host),
         *_iommu(host),
         *_firmware(place),
-        *_boot_disk(place),
+        *_boot_disk(host, place),
         *_management(host, place),
         *_extra_disks(host, place),
         *(word for index, switch in enumerate(host.switches) for word in _switch(index, switch)),
@@ -158,9 +158,10 @@ def _firmware(place: Placement) -> list[str]:
     ]
 
 
-def _boot_disk(place: Placement) -> list[str]:
+def _boot_disk(host: Host, place: Placement) -> list[str]:
     drive = f"if=none,id=disk,format=qcow2,cache=writeback,discard=unmap,file={_escaped(place.disk)}"
-    device = f"virtio-blk-pci,drive=disk,bus=pcie.0,addr={BOOT_DISK_SLOT:#x},bootindex=1"
+    model = "nvme,serial=boot" if host.boot_disk == "nvme" else "virtio-blk-pci"
+    device = f"{model},drive=disk,bus=pcie.0,addr={BOOT_DISK_SLOT:#x},bootindex=1"
     return ["-drive", drive, "-device", device]
 
 
@@ -195,22 +196,25 @@ def _switch_port(number: int, port: int, switch: Switch, device: Device) -> str:
     if not switch.acs:
         return f"xio3130-downstream,{place}"
     # A root port below the upstream port: the only switch port in QEMU that has ACS.
-    return f"pcie-root-port,{place},{FIXED}" + ("" if device.acs else ",disable-acs=on")
+    options = ("" if device.acs else ",disable-acs=on") + (f",x-width={device.lanes}" if device.lanes > 1 else "")
+    return f"pcie-root-port,{place},{FIXED}{options}"
 
 
 def _device(host: Host, place: Placement, leaf: _Leaf) -> list[str]:
     device, name = leaf.device, leaf.device.name
+    if device.kind == "empty":
+        return []
     if device.kind == "testdev":
         return ["-device", f"pci-testdev,id={name},bus={leaf.bus},membar={device.bar_mib}M"]
     if device.kind == "nvme":
         file = _escaped(place.stand_in(name))
         return [
             *("-drive", f"if=none,id={name}-disk,format=raw,file={file}"),
-            *("-device", f"nvme,id={name},serial={name},drive={name}-disk,bus={leaf.bus}"),
+            *("-device", f"nvme,id={name},serial={device.serial or name},drive={name}-disk,bus={leaf.bus}"),
         ]
     model = "igb" if device.kind == "igb" else "virtio-net-pci"
     extra = "" if device.kind == "igb" else ",disable-legacy=on,iommu_platform=on,ats=on"
-    mac = mac_address(host.name, name)
+    mac = mac_address(host.name, device.serial or name)
     return [
         *("-netdev", _cable(host, place, name)),
         *("-device", f"{model},id={name},netdev={name}-cable,bus={leaf.bus},romfile=,mac={mac}{extra}"),
@@ -238,6 +242,23 @@ def credential_names(host: Host) -> list[str]:
         names.append("ssh.authorized_keys.root")
     else:
         names.append("sysusers.extra")
-    if host.filesystems:
+    if host.filesystems or wide_links(host):
         names.append("fstab.extra")
     return names
+
+
+def wide_links(host: Host) -> dict[str, int]:
+    """Return sysfs folders of devices that are made for more lanes than their link has, and these lanes.
+
+    QEMU gives every endpoint one lane and says so in its capability; what can be told by an option is the port's width
+    alone (x-width). So the host lays a file over what sysfs says of the device.
+    """
+    folders = {}
+    for switch in host.switches:
+        # The firmware numbers buses in the order of ports: the root port's, the switch's, then one for each port.
+        root = f"/sys/devices/pci0000:{switch.bus:02x}/0000:{switch.bus:02x}:00.0/0000:{switch.bus + 1:02x}:00.0"
+        for port, device in enumerate(switch.devices):
+            if device.lanes > 1:
+                place = f"0000:{switch.bus + 2:02x}:{port:02x}.0/0000:{switch.bus + 3 + port:02x}:00.0"
+                folders[f"{root}/{place}"] = device.lanes
+    return folders

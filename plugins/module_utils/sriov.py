@@ -240,7 +240,7 @@ class _Port:
             names = sorted(self.recorded)
             return (forgetting(str(self.address), names, tuple(path_of(self.address, name) for name in names)),)
         records = sorted_out(self.recorded, self.current.boot, same)
-        known = identity(port.function, self.current.tree)
+        known = {**identity(port.function, self.current.tree), **_own_mac(port)}
         return PortChanges(port, port.link, self.intent, records, known, same).ordered()
 
     @staticmethod
@@ -252,8 +252,21 @@ class _Port:
         function = self.current.tree.get(self.address)
         if function is None:
             return []
-        said = [differences(one.get("identity", {}), function, self.current.tree) for one in self.recorded.values()]
+        kept = [one.get("identity", {}) for one in self.recorded.values()]
+        said = [differences(one, function, self.current.tree) + self._other_mac(one) for one in kept]
         return next((one for one in said if one), [])
+
+    def _other_mac(self, kept: Mapping[str, Any]) -> list[str]:
+        port = self.current.ports.get(self.address)
+        now = _own_mac(port).get("mac") if port is not None else None
+        before = kept.get("mac")
+        return [] if None in (now, before) or now == before else [f"its own MAC is {now}, recorded is {before}"]
+
+
+def _own_mac(port: Port) -> dict[str, str]:
+    """The address that a NIC was made with: it tells cards apart that have no serial number (igb under QEMU has none)."""
+    link = port.link
+    return {} if link is None or link.link_type != "ether" else {"mac": link.permanent}
 
 
 def _selected(desired: Desired, tree: Tree) -> tuple[dict[Address, Entry], list[Problem]]:

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -103,6 +103,12 @@ class Node:
     def sh(self, script: str) -> str:
         return self.rack.run(self.name, script)
 
+    def boot(self, devices: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        """A power failure and the boot after it, until ssh answers; with other devices in its slots where some are named."""
+        self.rack.cut(self.name)
+        self.rack.describe(self.name, devices or {})
+        self.rack.up(self.name)
+
     @property
     def boot_id(self) -> str:
         return self.rack.boot_id(self.name)
@@ -121,6 +127,7 @@ class Node:
     def be_stock(self) -> None:
         """As the installer left it."""
         if self.state != "stock":
+            self.rack.describe(self.name, {})
             self.rack.up(self.name, fresh=True)
             self.found = self.fingerprint()
         self.state = "unknown"

@@ -10,13 +10,20 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 RACKS = ROOT / ".cache" / "racks"
 # Everything that a host keeps over a boot and that the product may touch, without what changes at each boot by itself.
+# An initramfs that is built again from the same files has other bytes (times of files): the names in it are compared.
 FINGERPRINT = r"""
-cd / && find etc boot usr/local var/lib -xdev \( -path var/lib/systemd -o -path boot/efi \) -prune -o -printf '%m %U:%G %y %p %l\n' | sort
-find etc boot usr/local var/lib -xdev \( -path var/lib/systemd -o -path boot/efi \) -prune -o -type f -print0 | sort -z | xargs -0 sha256sum
+cd /
+all() { find etc boot usr/local var/lib -xdev \( -path var/lib/systemd -o -path boot/efi \) -prune -o "$@"; }
+all -printf '%m %U:%G %y %p %l\n' | sort
+all -type f ! -path 'boot/initrd.img-*' ! -path 'var/lib/initramfs-tools/*' -print0 | sort -z | xargs -0 sha256sum
+for image in boot/initrd.img-*; do lsinitramfs $image | sort | sha256sum | sed "s,-,names in $image,"; done
 """
 
 
@@ -56,6 +63,16 @@ class Rack:
     def cut(self, name: str) -> None:
         """Take the power away."""
         self._rack("power", name, "cut")
+
+    def describe(self, name: str, devices: Mapping[str, Mapping[str, Any]]) -> None:
+        """Change devices of a host, by name, from its next boot on; none: the host is as its description has it.
+
+        A cable of the other host's ends where it did: a NIC is unplugged, not its cable.
+        """
+        file = Path("sim") / "hosts" / f"{name}.yml"
+        table = yaml.safe_load((ROOT / file).read_text())
+        table["devices"] = {**table.get("devices", {}), **{device: dict(keys) for device, keys in devices.items()}}
+        (self.home / file).write_text(yaml.safe_dump(table))
 
     def console(self, name: str, lines: int = 25) -> str:
         """The end of a host's console."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,6 +56,13 @@ class Run:
         modules = [task.result for task in self.host(name).tasks if task.changed and "plan" in task.result]
         return [change for result in modules for change in result["plan"]]
 
+    def as_foreseen(self, name: str) -> list[dict[str, Any]]:
+        """The changes that were made, without those of which the first look said that they cannot be planned yet."""
+        (first, *_rest), done = self.plans(name), self.done(name)
+        deferred = {one["resource"] for one in first["deferred"]}
+        late = [one for one in done if one not in first["plan"] and one["path"].partition("[")[0] in deferred]
+        return [one for one in done if one not in late]
+
     def reboots(self, name: str) -> int:
         return sum(task.changed for task in self.host(name).tasks if task.action.endswith("reboot"))
 
@@ -95,6 +103,14 @@ def _line(ended: TaskEnd) -> str:
     word = "changed" if ended.changed and ended.ending == "ok" else ended.ending
     said = str(ended.result.get("msg", "")).splitlines()
     return f"    {ended.host}: {word}: {ended.task}" + (f": {said[0][:150]}" if said and said[0] else "")
+
+
+def in_background(work: Callable[[], Run]) -> tuple[threading.Thread, list[Run]]:
+    """A run beside what the test does meanwhile; its result is in the list when the thread has ended."""
+    results: list[Run] = []
+    thread = threading.Thread(target=lambda: results.append(work()))
+    thread.start()
+    return thread, results
 
 
 @contextmanager

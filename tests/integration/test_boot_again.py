@@ -6,48 +6,26 @@ The tests are in the order in which the host lives through them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import pytest
 
+from tests.integration.booting import BOOT, READY, WATCH, ended, said, shown
 from tests.integration.conftest import Node
 
 pytestmark = pytest.mark.slow
 
-BOOT, READY, WATCH = "gpudirect-boot.service", "gpudirect-ready.target", "gpudirect-drift.service"
-PAGES = {"kernel_hugepages": [{"size": "2M", "nodes": {"0": 64, "1": 64}}], "kernel_hugepages_default_size": "kernel"}
+PAGES = {
+    "kernel_hugepages": [{"size": "2M", "nodes": {"0": 64, "1": 64}}],
+    "kernel_hugepages_default_size": "kernel",
+    "sriov_ports": [],
+    "pci_driver_devices": [],
+    "pci_driver_blacklist": [],
+    "host_boot_device_timeout_s": 60,
+}
 COUNTS = "cat /sys/devices/system/node/node[01]/hugepages/hugepages-2048kB/nr_hugepages"
 INTENT = "/etc/gpudirect/intent.json"
 DEVICE_TIMEOUT_S = 60
 TRACES = "ls -d /etc/gpudirect /usr/local/lib/gpudirect /etc/systemd/system/gpudirect-* 2>/dev/null || true"
-
-
-def boot(node: Node) -> None:
-    """A power failure and the boot after it, until ssh answers."""
-    node.rack.cut(node.name)
-    node.rack.up(node.name)
-
-
-def shown(node: Node, unit: str) -> dict[str, str]:
-    text = node.sh(f"systemctl show --property=ActiveState,Result,SubState {unit}")
-    return dict(line.split("=", 1) for line in text.splitlines())
-
-
-def ended(node: Node, limit_s: float = 240) -> dict[str, str]:
-    """The boot run's end, waited for."""
-    return until(lambda: shown(node, BOOT), lambda state: state["ActiveState"] != "activating", limit_s)
-
-
-def until(ask: Callable[[], dict[str, str]], good: Callable[[dict[str, str]], bool], limit_s: float) -> dict[str, str]:
-    end = time.monotonic() + limit_s
-    while not good(state := ask()):
-        assert time.monotonic() < end, f"still {state} after {limit_s:.0f} s"
-        time.sleep(1)
-    return state
-
-
-def said(node: Node, unit: str = BOOT) -> str:
-    return node.sh(f"journalctl --boot --unit {unit} --output cat")
 
 
 @pytest.fixture
@@ -80,7 +58,7 @@ def what_the_first_run_installed_has_run_in_its_reboot(node: Node) -> None:
 
 def a_boot_that_gives_no_pages_is_made_good(node: Node) -> None:
     node.sh("cp -a /boot/grub/grub.cfg /root/; sed -i 's/ hugepages=[^ ]*//g' /boot/grub/grub.cfg; sync")
-    boot(node)
+    node.boot()
     assert ended(node)["Result"] == "success"
     assert "hugepages=" not in node.sh("cat /proc/cmdline")
     assert node.sh(COUNTS).split() == ["64", "64"]
@@ -90,7 +68,7 @@ def a_boot_that_gives_no_pages_is_made_good(node: Node) -> None:
 
 def a_rebuilt_initramfs_changes_nothing(node: Node) -> None:
     node.sh("update-initramfs -u -k all; sync")
-    boot(node)
+    node.boot()
     assert ended(node)["Result"] == "success"
     assert node.sh(COUNTS).split() == ["64", "64"]
     assert node.site(**PAGES).host(node.name).changed == 0
@@ -99,7 +77,7 @@ def a_rebuilt_initramfs_changes_nothing(node: Node) -> None:
 def a_device_that_never_appears_delays_no_login(node: Node) -> None:
     """A node that is not there stands for the device; ssh answers while it is waited for."""
     node.sh(f'cp -a {INTENT} /root/; sed -i \'s/"1": 64/"7": 64/\' {INTENT}; sync')
-    boot(node)
+    node.boot()
     assert shown(node, BOOT)["ActiveState"] == "activating", "ssh came only after the boot run"
     began = time.monotonic()
     state = ended(node)
@@ -118,7 +96,7 @@ def a_device_that_never_appears_delays_no_login(node: Node) -> None:
 
 
 def the_watch_tells_drift(node: Node) -> None:
-    boot(node)
+    node.boot()
     ended(node)
     node.sh("echo 60 > /sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages")
     node.sh(f"systemctl start {WATCH} || true")

@@ -5,18 +5,18 @@ The tests are in the order in which the host lives through them.
 
 from __future__ import annotations
 
-import threading
 import time
-import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.integration.conftest import Node
-from tests.integration.runs import ROOT, Run
+from tests.integration.faults import FAULTS, STATE
+from tests.integration.runs import ROOT, Run, in_background
+from tests.integration.verdicts import checks_of, failed
 
-STATE = "/var/lib/gpudirect"
 # chattr, which the hosts of the rack do not have.
 IMMUTABLE = """python3 -c '
 import fcntl, os, struct
@@ -44,21 +44,6 @@ printf '%s\n' "menuentry 'dead' {{" "  echo '{LOST_DISK}'" "  sleep 36000" "}}"
 SCRIPT
 chmod +x /etc/grub.d/06_hand; sync
 """
-
-
-def checks_of(node: Node) -> dict[str, str]:
-    """Verdicts of the last verification by check: passed, skipped, or the text of the failure."""
-    verdicts = {}
-    for case in ET.parse(ROOT / "reports" / "verify" / f"{node.name}.xml").iter("testcase"):
-        name = str(case.get("name")).partition("[")[0].removeprefix("test_")
-        bad = [child for child in case if child.tag in ("failure", "error")]
-        skipped = [child for child in case if child.tag == "skipped"]
-        verdicts[name] = f"{bad[0].get('message')}\n{bad[0].text}" if bad else "skipped" if skipped else "passed"
-    return verdicts
-
-
-def failed(verdicts: dict[str, str]) -> set[str]:
-    return {name for name, verdict in verdicts.items() if verdict not in ("passed", "skipped")}
 
 
 def assert_named(run: Run, node: Node, *words: str) -> None:
@@ -166,7 +151,7 @@ def test_a_run_does_what_check_mode_foresaw_with_one_reboot(stock: Node) -> None
     run = stock.site()
     host = run.host(stock.name)
     assert run.ok, run.text[-4000:]
-    assert run.done(stock.name) == foreseen.predicted(stock.name)
+    assert run.as_foreseen(stock.name) == foreseen.predicted(stock.name)
     assert host.last_plan["verified"] is True
     assert run.reboots(stock.name) == 1
     assert stock.boot_id != boot
@@ -199,83 +184,6 @@ def test_verification_of_a_converged_host_passes(converged: Node) -> None:
     converged.state = "converged"
 
 
-# Each fault: what makes it, what takes it away, the check that must name it, and a word of its evidence.
-FAULTS: tuple[tuple[str, str, str, str], ...] = (
-    (
-        "sed 's/ iommu=pt/ iommu=pt iommu=pt pcie_acs_override=downstream/' /proc/cmdline > /run/cmdline;"
-        " mount --bind /run/cmdline /proc/cmdline",
-        "umount /proc/cmdline",
-        "h01_declared_arguments_are_live",
-        "iommu=pt iommu=pt in the place of iommu=pt",
-    ),
-    ("true", "true", "h01_contrary_arguments_are_not_live", "found pcie_acs_override=downstream"),
-    (
-        "cp -a /boot/grub/grub.cfg /root/; sed -i 's/ mitigations=auto/ intel_iommu=off/' /boot/grub/grub.cfg",
-        "cp -a /root/grub.cfg /boot/grub/grub.cfg; rm /root/grub.cfg",
-        "next_boot_has_the_declared_arguments",
-        "nothing in the place of mitigations=auto",
-    ),
-    ("true", "true", "next_boot_has_no_contrary_argument", "intel_iommu=off"),
-    ("mount -t tmpfs tmpfs /sys/class/iommu", "umount /sys/class/iommu", "h02_the_iommu_has_made_groups", "0 IOMMUs"),
-    (
-        "echo DMA-FQ > /run/type; mount --bind /run/type /sys/kernel/iommu_groups/3/type",
-        "umount /sys/kernel/iommu_groups/3/type",
-        "h02_groups_map_as_declared",
-        "group 3: DMA-FQ",
-    ),
-    (
-        "sed 's/IR-//' /proc/interrupts > /run/interrupts; mount --bind /run/interrupts /proc/interrupts",
-        "umount /proc/interrupts",
-        "h03_interrupts_are_remapped",
-        "/proc/interrupts",
-    ),
-    (
-        "echo '<3>DMAR: [DMA Read NO_PASID] Request device [21:00.0] fault addr 0x0 [fault reason 0x06]' > /dev/kmsg",
-        "true",
-        "h03_the_iommu_has_seen_no_fault",
-        "21:00.0",
-    ),
-    (
-        "echo Y > /sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts",
-        "echo N > /sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts",
-        "h05_vfio_is_strict",
-        "allow_unsafe_interrupts Y",
-    ),
-    (
-        "echo 63 > /sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages",
-        "echo 64 > /sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages",
-        "h27_pages_per_node",
-        "node 1: 63 x 2M",
-    ),
-    (
-        "sed 's/^Hugepagesize:.*/Hugepagesize:    1048576 kB/' /proc/meminfo > /run/meminfo;"
-        " mount --bind /run/meminfo /proc/meminfo",
-        "umount /proc/meminfo",
-        "h27_default_page_size",
-        "found 1048576 kB",
-    ),
-    (f"chmod 644 {STATE}/owned.json", f"chmod 600 {STATE}/owned.json", "state_is_private", "644 0 f"),
-    (
-        "systemctl disable gpudirect-boot.service",
-        "systemctl enable gpudirect-boot.service",
-        "every_boot_brings_back_what_a_boot_loses",
-        "found disabled",
-    ),
-    (
-        "systemctl stop gpudirect-drift.timer",
-        "systemctl start gpudirect-drift.timer",
-        "the_host_watches_for_drift",
-        "found inactive",
-    ),
-    (
-        "chmod 644 /etc/gpudirect/intent.json",
-        "chmod 600 /etc/gpudirect/intent.json",
-        "intent_of_the_host_is_private",
-        "644 0",
-    ),
-)
-
-
 def test_each_check_fails_for_its_own_reason(converged: Node) -> None:
     converged.sh("modprobe vfio_iommu_type1; " + "; ".join(fault for fault, _undo, _check, _word in FAULTS))
     try:
@@ -292,9 +200,9 @@ def test_each_check_fails_for_its_own_reason(converged: Node) -> None:
 
 def test_without_intent_the_host_is_as_found(converged: Node) -> None:
     """The inventory no longer asks for anything: undo is a run like any other, with its reboot."""
-    nothing = {"kernel_args": [], "kernel_args_absent": [], "kernel_iommu": "unmanaged", "kernel_hugepages": []}
+    nothing = yaml.safe_load((ROOT / "playbooks" / "rollback.yml").read_text())[0]["vars"]
     boot = converged.boot_id
-    run = converged.site(**nothing, kernel_hugepages_default_size="kernel")
+    run = converged.site(**nothing)
     assert run.ok, run.text[-4000:]
     assert run.reboots(converged.name) == 1
     assert converged.boot_id != boot
@@ -350,13 +258,6 @@ def test_an_argument_that_the_reboot_did_not_bring_fails_by_name_without_another
     assert stock.site(name="playbooks/rollback.yml").ok
     assert stock.fingerprint() == stock.found
     stock.state = "stock"
-
-
-def in_background(work: Callable[[], Run]) -> tuple[threading.Thread, list[Run]]:
-    results: list[Run] = []
-    thread = threading.Thread(target=lambda: results.append(work()))
-    thread.start()
-    return thread, results
 
 
 def until(what: str, true: Callable[[], bool], limit_s: float) -> None:

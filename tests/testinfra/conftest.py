@@ -18,12 +18,14 @@ import pytest
 from testinfra.host import Host
 from testinfra.utils.ansible_runner import AnsibleRunner
 
+from tests.testinfra import pci
 from tests.testinfra.intent import Intent, intent_of
+from tests.testinfra.wishes import Wishes, needs_serials, wishes_of
 
 NODES = "/sys/devices/system/node"
 ACPI_TABLES = "/sys/firmware/acpi/tables"
 UNKNOWN = "unknown: "
-PREFIXES = ("gpudirect_", "host_boot_", "kernel_", "reboot_")
+PREFIXES = ("gpudirect_", "host_boot_", "kernel_", "pci_driver_", "reboot_", "sriov_")
 
 
 class Check:
@@ -127,6 +129,21 @@ def intent(host: Host, names: Callable[[str], list[str]], nodes_with_memory: lis
     return intent_of(variables, intel_table="DMAR" in names(ACPI_TABLES), nodes=nodes_with_memory)
 
 
+@pytest.fixture(scope="module")
+def groups(host: Host) -> dict[str, list[str]]:
+    """Members of each IOMMU group of the host."""
+    return pci.groups_of(host.run(pci.NAMES).stdout)
+
+
+@pytest.fixture(scope="module")
+def wishes(host: Host) -> Wishes:
+    """What the inventory asks of the PCI devices that the host has."""
+    variables = host.ansible.get_variables()
+    serials = host.run(pci.SERIALS).stdout if needs_serials(variables) else ""
+    texts = [host.run(command).stdout for command in (pci.VALUES, pci.LINKS, pci.NAMES)]
+    return wishes_of(variables, pci.functions_of(*texts, serials))
+
+
 # The table at the end ----------------------------------------------------------------------------
 
 _WORDS = {"passed": "OK", "failed": "FAIL", "error": "ERROR", "skipped": "-"}
@@ -143,7 +160,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     rows = {(host, "all checks" if word == "ERROR" else check, word, said) for host, check, word, said in rows}
     for host, check, word, sentence in sorted(rows):
         first, *rest = sentence.splitlines() or [""]
-        for line in (f"{host:<12} {word:<7} {check:<38} {first}", *(f"{'':<21}{one}" for one in rest)):
+        for line in (f"{host:<12} {word:<7} {check:<47} {first}", *(f"{'':<21}{one}" for one in rest)):
             terminalreporter.write_line(line.rstrip())
 
 

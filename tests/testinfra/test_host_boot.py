@@ -9,18 +9,19 @@ from testinfra.host import Host
 
 from tests.testinfra.conftest import Check
 from tests.testinfra.intent import Intent
+from tests.testinfra.wishes import Wishes
 
 BOOT, TIMER = "gpudirect-boot.service", "gpudirect-drift.timer"
 INTENT = "/etc/gpudirect/intent.json"
 
 
 @pytest.fixture
-def variables(host: Host, intent: Intent, check: Check) -> dict[str, Any]:
+def variables(host: Host, intent: Intent, wishes: Wishes, check: Check) -> dict[str, Any]:
     """The host's variables, where they ask for something that a boot loses."""
     found = dict(host.ansible.get_variables())
     if str(found.get("host_boot_enabled", True)).lower() in ("false", "no"):
         check.does_not_apply("host_boot_enabled is false")
-    if not intent.pages:
+    if not (intent.pages or wishes.ports or wishes.taken):
         check.does_not_apply("nothing is declared that a boot loses")
     return found
 

@@ -1,15 +1,18 @@
-"""H02, H03 and H05: the IOMMU is on, maps as declared, remaps interrupts, and has seen no fault."""
+"""H02 to H05: the IOMMU is on, maps as declared, remaps interrupts, serves ATS, and has seen no fault."""
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable
 
 import pytest
 from testinfra.host import Host
 
-from tests.testinfra.conftest import Check
+from tests.testinfra.conftest import ACPI_TABLES, Check
 from tests.testinfra.intent import Intent
+from tests.testinfra.pci import ats_root_ports
+from tests.testinfra.wishes import Wishes
 
 GROUPS = "/sys/kernel/iommu_groups"
 UNITS = "/sys/class/iommu"
@@ -93,6 +96,26 @@ def test_h03_the_iommu_has_seen_no_fault(intent: Intent, kernel_log: str | None,
     if "Linux version" not in kernel_log:
         check.unknown("the kernel's log no longer reaches back to the boot; what is left of it has no fault")
     check.passes("kernel log since boot: no fault")
+
+
+def test_h04_the_firmware_serves_ats_of_declared_devices(
+    intent: Intent, wishes: Wishes, host: Host, names: Callable[[str], list[str]], check: Check
+) -> None:
+    _managed(intent, check)
+    if not wishes.physical:
+        check.does_not_apply("no declared device could use ATS")
+    if "DMAR" not in names(ACPI_TABLES):
+        check.does_not_apply("the firmware has no DMAR table (AMD: ATS needs no entry)")
+    done = host.run(f"base64 {ACPI_TABLES}/DMAR")
+    if done.rc != 0:
+        check.unknown(f"{ACPI_TABLES}/DMAR cannot be read")
+    every, served = ats_root_ports(base64.b64decode(done.stdout))
+    above = sorted({one.steps[1] for one in wishes.physical if len(one.steps) > 2})
+    missing = [port for port in above if not every and port not in served]
+    if missing:
+        found = f"none for {', '.join(missing)}"
+        check.fails(wanted="an ATSR for each root port above a device", found=found, evidence=f"{ACPI_TABLES}/DMAR")
+    check.passes("ATSR for all root ports" if every else f"ATSR for {', '.join(served)}")
 
 
 def test_h05_vfio_is_strict(read: Callable[[str], str | None], check: Check) -> None:

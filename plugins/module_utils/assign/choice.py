@@ -15,8 +15,9 @@ from ..core.errors import GpudirectError, Problem, UnreadableState
 from ..pci.address import Address
 from ..pci.identity import differences, identity
 from ..pci.select import chosen, matches
-from ..pci.tree import Function, Sriov, Tree
+from ..pci.tree import Function, Tree
 from ..vf.intent import Entry as Port
+from .coming import problems_of, selected_vfs
 from .intent import Entry
 
 _DEVICE = "pci_driver["
@@ -108,21 +109,23 @@ def choose(
     deferred: list[Deferred] = []
     remade: set[str] = set()
     for entry in entries:
-        coming, going = _coming(entry, ports, tree)
-        problems.extend(going)
-        if coming or going:
-            remade |= coming.keys()
-            why = f"{entry.path} ({entry.name}): {'; '.join(coming.values())}"
+        vfs = selected_vfs(entry, ports, tree)
+        refused, made = [*problems_of(entry, vfs, tree)], [one for one in vfs if one.made]
+        problems += refused
+        remade |= {str(one.pf.address) for one in made}
+        if made:
+            why = f"{entry.path} ({entry.name}): {'; '.join(one.why for one in made)}"
             deferred.append(Deferred("pci_driver", "sriov", why))
         try:
-            if coming or going:  # how many it will be is not known yet
-                found = tuple(one for one in matches(entry.selector, tree) if str(one.physfn) not in coming)
+            if made or refused:  # what there will be is not there yet
+                found = tuple(one for one in matches(entry.selector, tree) if str(one.physfn) not in remade)
             else:
                 found = chosen(f"{entry.path}.select", entry.selector, tree, entry.expect)
         except GpudirectError as error:
             problems.extend(error.problems)
             kinds.add(type(error))
-            continue
+            # One that is missing, or one too many, says nothing against those that were set up here before.
+            found = tuple(one for one in matches(entry.selector, tree) if str(one.address) in records)
         for function in found:
             other = devices.get(function.address)
             if other:
@@ -137,25 +140,6 @@ def choose(
         raise UnreadableState(problems)
     chosen_ones = tuple(devices[address] for address in sorted(devices))
     return Choice(chosen_ones, tuple(deferred), frozenset(remade), tuple(problems))
-
-
-def _coming(entry: Entry, ports: Sequence[Port], tree: Tree) -> tuple[dict[str, str], list[Problem]]:
-    """The PFs of an entry whose VFs are made or made anew earlier in the run, with why; and what contradicts that."""
-    if entry.selector.vfs_of is None:
-        return {}, []
-    wanted = {one.address: port for port in ports for one in matches(port.selector, tree) if one.is_pf}
-    coming: dict[str, str] = {}
-    problems: list[Problem] = []
-    for pf in matches(entry.selector.vfs_of, tree):
-        port, there = wanted.get(pf.address), pf.sriov.enabled if isinstance(pf.sriov, Sriov) else 0
-        if port is None or port.vfs == there:
-            continue
-        if port.vfs:
-            coming[str(pf.address)] = f"{pf.address} has {there} VFs and gets {port.vfs}"
-        else:
-            fact = f"selects VFs of {pf.address}, and {port.path} asks for none there"
-            problems.append(Problem(f"{entry.path}.select.vfs_of", fact, "Correct one of the two.", f"{there} VFs now"))
-    return coming, problems
 
 
 def _judged(

@@ -111,6 +111,18 @@ def test_a_nic_that_never_appears_is_named_and_the_other_is_set_up(
     assert {path for path in before if SECOND in path} <= set(Owned.load(host).of("sriov"))
 
 
+def test_vfs_that_are_there_are_taken_where_their_entry_expects_more(root: Path) -> None:
+    """A number that is not met says that something is missing, and nothing against those that were set up before."""
+    _drives, vf = INTENT["pci_driver_devices"]
+    counted = {**INTENT, "pci_driver_devices": [{**vf, "expect": 8}]}
+    host = driver_hosts.built(root / "rack")
+    runs.settle(counted, host)
+    host.boot()
+    pulled(host, SECOND)
+    assert boot(host) == 1
+    assert vfs(host) == {FIRST: ["vfio-pci"] * 4, SECOND: []}
+
+
 def test_a_nic_that_appears_late_is_waited_for(host: FakeDrivers, capsys: pytest.CaptureFixture[str]) -> None:
     host.later = [(20, pulled(host, SECOND))]
     assert boot(host) == 0

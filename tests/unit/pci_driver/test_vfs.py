@@ -11,6 +11,7 @@ from ansible_collections.vela.gpudirect.plugins.module_utils.core.change import 
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.converge import converge
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import HostRefused
 
+from tests.fixtures import fake_machines
 from tests.fixtures.driver_hosts import NVMES, built, devices, look, paths, run
 from tests.fixtures.fake_drivers import FakeDrivers
 
@@ -164,3 +165,22 @@ def test_vfs_that_went_with_their_port_leave_no_record(host: FakeDrivers) -> Non
     run({}, host)
     make({}, host)
     assert not host.owned()
+
+
+def test_a_number_that_will_not_come_is_refused_before_the_vfs_are_made(host: FakeDrivers) -> None:
+    with pytest.raises(HostRefused, match=r"another number of VFs.*3 on 0000:24:00.0.*found 6, wanted 5"):
+        look(intent(3, expect=5), host)
+    assert look(intent(3, expect=6), host).left.deferred
+
+
+def test_vfs_that_would_share_the_group_of_their_port_are_refused_before_they_are_made(tmp_path: Path) -> None:
+    """The port above a NIC has no ACS: as the kernel groups it, the port, the NIC and all its VFs are together."""
+    machine = fake_machines.rack()
+    nic = machine[PF]
+    nic.above.isolated = False  # type: ignore[union-attr]
+    host = built(tmp_path / "root", machine)
+    assert nic.group == nic.above.group  # type: ignore[union-attr]
+    with pytest.raises(HostRefused, match=r"VFs of 0000:24:00.0 \(.*will share IOMMU group .*0000:22:01.0 has no ACS"):
+        look(intent(2), host)
+    narrow = {"vfs_of": {"device": "10c9", "numa_node": 1}}
+    assert look({**intent(2), **devices({"name": "vf", "select": narrow})}, host).left.deferred

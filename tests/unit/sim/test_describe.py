@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.describe import Host, read_hosts
+from sim.describe import Device, Host, read_hosts
 from sim.errors import DescriptionError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -29,6 +29,8 @@ def test_shipped_descriptions_are_valid() -> None:
     hosts = read_hosts(ROOT / "sim" / "hosts")
     assert [name for name, host in hosts.items() if host.default] == ["node-a", "node-b"]
     assert {"bad-no-iommu", "bad-no-python", "bad-no-root", "bad-full-boot", "node-amd"} <= set(hosts)
+    devices = {"bad-no-acs", "bad-one-group", "bad-slow-link", "bad-few-vfs", "bad-boot-disk", "bad-swapped"}
+    assert {name for name in hosts if name.startswith("bad-")} - {"bad-no-iommu"} >= devices
 
 
 def test_like_inherits_what_is_not_said(tmp_path: Path) -> None:
@@ -45,6 +47,18 @@ def test_like_reaches_over_several_hosts(tmp_path: Path) -> None:
 def test_null_peer_takes_the_cable_away(tmp_path: Path) -> None:
     hosts = hosts_of(tmp_path, a="peer: b\n", b="peer: a\n", c="like: a\npeer: null\n")
     assert hosts["c"].peer is None
+
+
+def test_single_device_of_an_inherited_switch_can_differ(tmp_path: Path) -> None:
+    hosts = hosts_of(tmp_path, a=SWITCH, b="like: a\ndevices: {nic0: {acs: false, serial: other}}\n", c="like: b\n")
+    assert hosts["a"].switches[0].devices == (Device("igb", "nic0"),)
+    assert hosts["b"].switches[0].devices == (Device("igb", "nic0", acs=False, serial="other"),)
+    assert hosts["c"].switches == hosts["b"].switches
+
+
+def test_slot_can_be_empty(tmp_path: Path) -> None:
+    hosts = hosts_of(tmp_path, a=SWITCH + "devices: {nic0: {kind: empty}}\n")
+    assert hosts["a"].switches[0].devices == (Device("empty", "nic0"),)
 
 
 def test_typo_names_the_nearest_key(tmp_path: Path) -> None:
@@ -94,6 +108,27 @@ def test_inherited_mistake_is_told_once(tmp_path: Path) -> None:
         (
             SWITCH.replace("nic0}", "nic0}, {kind: nvme, name: nic0}"),
             "hosts/a.yml: switches: two devices are called nic0. Rename one.",
+        ),
+        (
+            SWITCH + "devices: {nic1: {acs: false}}\n",
+            "hosts/a.yml: devices.nic1: no such device. Did you mean nic0?",
+        ),
+        (
+            SWITCH + "devices: {nic0: {asc: false}}\n",
+            "hosts/a.yml: devices.nic0.asc: unknown key. Did you mean acs?",
+        ),
+        (
+            SWITCH + "devices: {nic0: {name: other}}\n",
+            "hosts/a.yml: devices.nic0.name: unknown key. Known keys: kind, mib, bar_mib, acs, serial, lanes.",
+        ),
+        (
+            SWITCH + "devices: [nic0]\n",
+            "hosts/a.yml: devices: wrong value (found ['nic0'], wanted devices by name, each with the keys that differ)."
+            " Correct it.",
+        ),
+        (
+            SWITCH.replace("nic0}", "nic0}, {kind: testdev, name: gpu1, lanes: 8}"),
+            "hosts/a.yml: gpu1: this testdev has no link to be wider (found lanes 8). Take lanes away.",
         ),
     ],
 )

@@ -3,7 +3,7 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
-from sim.describe import Filesystem, Host
+from sim.describe import Device, Filesystem, Host, Switch
 from sim.identity import credentials
 from sim.machine import credential_names
 
@@ -41,3 +41,13 @@ def test_every_named_credential_has_a_text() -> None:
     assert all(texts[name] for name in credential_names(host))
     assert texts["fstab.extra"] == "LABEL=DATA /data ext4 defaults 0 2\n"
     assert texts["tmpfiles.extra"].endswith("\nr! /x\n")
+
+
+def test_wide_link_is_laid_over_sysfs_after_its_file_was_made() -> None:
+    texts = texts_of(Host("a", switches=(Switch(0, 32, (Device("igb", "nic0", lanes=16),)),)))
+    assert "f+ /run/rack-lanes/16 0444 root root - 16\\n\n" in texts["tmpfiles.extra"]
+    source, target, kind, options, *_ = texts["fstab.extra"].split()
+    assert (source, kind) == ("/run/rack-lanes/16", "none")
+    assert target.endswith("/0000:22:00.0/0000:23:00.0/max_link_width")
+    assert options.split(",")[:2] == ["bind", "nofail"]  # a boot never waits for it
+    assert texts_of(Host("a"))["fstab.extra"] == ""

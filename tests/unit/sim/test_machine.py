@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sim.describe import Device, Host, Switch, read_hosts
-from sim.machine import Placement, credential_names, mac_address, qemu_arguments, socket_paths
+from sim.machine import Placement, credential_names, mac_address, qemu_arguments, socket_paths, wide_links
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = Path(__file__).with_name("golden")
@@ -56,6 +56,38 @@ def test_single_port_can_lose_its_acs(node_a: Host) -> None:
     switch = Switch(0, 32, (Device("igb", "nic0", acs=False), Device("nvme", "gpu0")))
     ports = [word for word in qemu_arguments(replace(node_a, switches=(switch,)), PLACE) if "id=sw0p" in word]
     assert [word.endswith(",disable-acs=on") for word in ports] == [True, False]
+
+
+def words_with(host: Host, *devices: Device) -> list[str]:
+    return qemu_arguments(replace(host, switches=(Switch(0, 32, devices),)), PLACE)
+
+
+def test_empty_slot_has_its_port_and_nothing_below(node_a: Host) -> None:
+    words = words_with(node_a, Device("empty", "nic0"), Device("nvme", "gpu0"))
+    assert [word.split(",")[0] for word in words if "id=sw0p" in word] == ["pcie-root-port", "pcie-root-port"]
+    assert not [word for word in words if "bus=sw0p0" in word or "nic0" in word]
+
+
+def test_serial_names_the_drive_and_changes_the_mac_of_a_nic(node_a: Host) -> None:
+    text = " ".join(words_with(node_a, Device("nvme", "gpu0", serial="other"), Device("igb", "nic0", serial="other")))
+    assert "nvme,id=gpu0,serial=other,drive=gpu0-disk" in text
+    assert f"igb,id=nic0,netdev=nic0-cable,bus=sw0p1,romfile=,mac={mac_address('node-a', 'other')}" in text
+
+
+def test_disk_to_boot_from_can_be_an_nvme(node_a: Host) -> None:
+    words = qemu_arguments(replace(node_a, boot_disk="nvme"), PLACE)
+    assert "nvme,serial=boot,drive=disk,bus=pcie.0,addr=0x4,bootindex=1" in words
+    assert not [word for word in words if word.startswith("virtio-blk-pci,drive=disk")]
+
+
+def test_wide_link_widens_the_port_and_names_the_place_of_its_device(node_a: Host) -> None:
+    wide = replace(node_a, switches=(Switch(0, 32, (Device("nvme", "gpu0"), Device("igb", "nic0", lanes=16))),))
+    ports = [word for word in qemu_arguments(wide, PLACE) if "id=sw0p" in word]
+    assert [word.endswith(",x-width=16") for word in ports] == [False, True]
+    place = "/sys/devices/pci0000:20/0000:20:00.0/0000:21:00.0/0000:22:01.0/0000:24:00.0"
+    assert wide_links(wide) == {place: 16}
+    assert "fstab.extra" in credential_names(wide)
+    assert not wide_links(node_a)
 
 
 def test_cables_of_peers_end_at_each_other() -> None:

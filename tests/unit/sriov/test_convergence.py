@@ -330,6 +330,20 @@ def test_another_device_at_the_address_is_refused(host: FakeSriov) -> None:
     assert SECOND not in said
 
 
+def test_a_card_without_a_serial_is_told_by_its_own_mac(host: FakeSriov) -> None:
+    assert host.at_boot is not None
+    for machine in (host.machine, host.at_boot[0]):
+        machine[FIRST].serial = ""
+    host.boot()
+    settle(ports(RACK), host)
+    host.at_boot[1][FIRST].mac = host.at_boot[0][FIRST].nets[0].mac = "52:54:00:00:00:01"
+    host.boot()
+    said = refused(ports(RACK), host)
+    assert "is not the one that was set up there: its own MAC is 52:54:00:00:00:01, recorded is 52:54:00:" in said
+    settle(ports(RACK, gpudirect_replaced=[FIRST]), host)
+    assert look(ports(RACK), host).plan.empty
+
+
 def test_a_device_that_was_replaced_on_purpose_is_taken(host: FakeSriov) -> None:
     settle(ports(RACK), host)
     swapped(host)
