@@ -28,6 +28,7 @@ INVENTORY = ROOT / "inventories" / "sim"
 ARTIFACTS = ROOT / ".rack" / "demo"
 RACK = ROOT / "sim" / "rack"
 HOSTS = ("node-a", "node-b")
+INTERRUPTED = 130  # as a shell tells a program that was stopped by SIGINT
 # One word for each device that a guest can have: where its driver was bound, the host has nothing more to do with it.
 WITH_VFIO = "for one in /sys/bus/pci/drivers/vfio-pci/*:*; do [ -e $one/physfn ] && echo vf || [ ! -e $one ] || echo whole; done"
 
@@ -86,23 +87,25 @@ def _line(ended: TaskEnd, word: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status 0 when every host is verified and the second run changed nothing, else 1."""
+    """Exit status 0 when every host is verified and the second run changed nothing, 130 when interrupted, else 1."""
     options = _options(arguments)
     if options.down:
-        return _rack("down")
+        status = _rack("down")
+        print("the rack is down" if status == 0 else "the rack is not down; the lines above say why")
+        return status
     screen = Screen()
     stays = False
     try:
         verdict = _demonstrate(screen, kept=_running())
         stays = options.keep
     except KeyboardInterrupt:
-        verdict = Verdict(False, "INTERRUPTED: nothing is proven.")
+        verdict = Verdict(False, "INTERRUPTED: nothing is proven.", INTERRUPTED)
     finally:
         if not stays:
             screen.say("taking the rack down" + ("" if options.keep else " (--keep leaves it up)"))
             _rack("down")
     print(verdict.text, flush=True)
-    return 0 if verdict.good else 1
+    return verdict.status
 
 
 def _rack(*arguments: str) -> int:
@@ -131,6 +134,12 @@ class Verdict:
 
     good: bool
     text: str
+    failure: int = 1
+
+    @property
+    def status(self) -> int:
+        """The exit status of the program."""
+        return 0 if self.good else self.failure
 
 
 def _demonstrate(screen: Screen, *, kept: bool) -> Verdict:
