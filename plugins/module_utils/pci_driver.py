@@ -120,11 +120,11 @@ def read(host: Host, desired: Desired) -> Current:
     wanted = candidates(desired.entries, tree)
     drivers = _drivers(host)
     kernel = modules.read(host, {entry.driver for entry in desired.entries}, {image.kernel for image in early.images})
-    bar = _barred(desired, (function for function in tree if function.address in wanted))
-    risky = {name for name in {_module(one, drivers) for one in tree} if kernel.beneath([name]).intersection(bar)}
+    barring = _barred(desired, (function for function in tree if function.address in wanted))
+    risky = {name for name in {_module(one, drivers) for one in tree} if kernel.beneath([name]).intersection(barring)}
     records = recorded(owned)
     asked = [one for one in tree if _module(one, drivers) in risky or _may_be_taken(one, wanted, records)]
-    mounts = disks.read(host, ()).mounts if bar else ()
+    mounts = disks.read(host, ()).mounts if barring else ()
     return Current(
         tree,
         early,
@@ -181,15 +181,15 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
         return Plan(
             deferred=(Deferred(SCHEMA.name, "the running host", why),), refused=(*choice.problems, *shared.values())
         )
-    bar = _barred(desired, (device.function for device in choice.devices))
-    early = store.plan(files.texts(current.early.builder, _guards(choice, current.tree), bar), current.early, owned)
+    barring = _barred(desired, (device.function for device in choice.devices))
+    early = store.plan(files.texts(current.early.builder, _guards(choice, current.tree), barring), current.early, owned)
     written = _written(early, owned)
     unknown_drivers = _unknown_drivers(desired, current)
     fit = [one for one in choice.devices if one.address not in shared and one.entry.path not in unknown_drivers]
     binds = _binds(fit, desired, current, owned, written)
     releases = [*binding.plan_release(choice, current.tree, current.uses, owned)]
     refused = [
-        *(*choice.problems, *shared.values(), *unknown_drivers.values(), *_vital(desired, bar, choice, current)),
+        *(*choice.problems, *shared.values(), *unknown_drivers.values(), *_vital(desired, barring, choice, current)),
         *(*store.refusals(early, current.early), *(one for one in (*binds, *releases) if isinstance(one, Problem))),
     ]
     deferred = (*choice.deferred, *(one for one in binds if isinstance(one, Deferred)))
@@ -199,17 +199,17 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
         # The files and what goes back depend on all that is asked for; a device that nothing speaks against does not.
         changes = _on_record(changes, fit, current.tree, owned)
         return Plan(tuple(changes), deferred, tuple(waiting), refused=tuple(refused))
-    unloading = _unloading(bar, choice, changes, current, written)
+    unloading = _unloading(barring, choice, changes, current, written)
     waiting += [one for one in unloading if isinstance(one, Awaiting)]
     changes += [one for one in unloading if isinstance(one, Change)]
     back = [one for one in releases if isinstance(one, Change)]
-    back += barred.plan_undo(bar, current.modules, owned, current.boot)
+    back += barred.plan_undo(barring, current.modules, owned, current.boot)
     back = [replace(one, undo=True) for one in back]
     return Plan(
         tuple(_on_record(_ordered(early, changes, back), choice.devices, current.tree, owned)),
         deferred,
         tuple(waiting),
-        tuple(_notes(early, bar, choice, current, owned)),
+        tuple(_notes(early, barring, choice, current, owned)),
     )
 
 
@@ -290,7 +290,7 @@ def _unknown_drivers(desired: Desired, current: Current) -> dict[str, Problem]:
     return problems
 
 
-def _vital(desired: Desired, bar: Sequence[str], choice: Choice, current: Current) -> list[Problem]:
+def _vital(desired: Desired, barring: Sequence[str], choice: Choice, current: Current) -> list[Problem]:
     """Barred modules without which the host does not boot or cannot be reached, or that the default bars for others too."""
     vital: dict[str, str] = {}
     for kind in sorted(current.mounted):
@@ -300,7 +300,7 @@ def _vital(desired: Desired, bar: Sequence[str], choice: Choice, current: Curren
         if choice.of(function.address) is not None:
             continue
         against = [use.what for use in current.uses.get(function.address, ()) if use.kind is uses.Kind.HOST]
-        if desired.blacklist is None and _module(function, current.drivers) in bar:
+        if desired.blacklist is None and _module(function, current.drivers) in barring:
             against.append("no entry selects it")
         if against:
             for name in current.modules.beneath([_module(function, current.drivers)]):
@@ -308,13 +308,13 @@ def _vital(desired: Desired, bar: Sequence[str], choice: Choice, current: Curren
     advice = "List in pci_driver_blacklist only what the host can do without ([] for nothing), or select that device."
     return [
         Problem("pci_driver_blacklist", f"{name} cannot be done without: {vital[name]}", advice)
-        for name in bar
+        for name in barring
         if name in vital
     ]
 
 
 def _unloading(
-    bar: Sequence[str], choice: Choice, binds: Sequence[Change], current: Current, written: str
+    barring: Sequence[str], choice: Choice, binds: Sequence[Change], current: Current, written: str
 ) -> list[Change | Awaiting]:
     """Loaded modules that are barred, seen as they will be when the devices have moved."""
     moving = {one.path for one in binds}
@@ -324,7 +324,7 @@ def _unloading(
         moved = device is not None and record_of(device.address) in moving
         if isinstance(function.driver, str) and not moved:
             driving.setdefault(_module(function, current.drivers), []).append(str(function.address))
-    return barred.plan(bar, current.modules, driving, written)
+    return barred.plan(barring, current.modules, driving, written)
 
 
 def _on_record(changes: list[Change], devices: Sequence[Device], tree: Tree, owned: Mapping[str, Any]) -> list[Change]:
@@ -341,9 +341,9 @@ def _on_record(changes: list[Change], devices: Sequence[Device], tree: Tree, own
 
 
 def _notes(
-    early: Sequence[Change], bar: Sequence[str], choice: Choice, current: Current, owned: Mapping[str, Any]
+    early: Sequence[Change], barring: Sequence[str], choice: Choice, current: Current, owned: Mapping[str, Any]
 ) -> list[str]:
-    notes = store.notes(early, current.early) + barred.notes(bar, current.modules)
+    notes = store.notes(early, current.early) + barred.notes(barring, current.modules)
     for device in choice.devices:
         if device.function.is_vf:
             continue

@@ -82,7 +82,7 @@ def parse_mounts(text: str) -> tuple[Mount, ...]:
     """The lines of mountinfo (Linux Documentation/filesystems/proc.rst, 3.5)."""
     mounts = []
     for line in text.splitlines():
-        left, _, right = line.partition(" - ")
+        left, _separator, right = line.partition(" - ")
         words, rest = left.split(" "), right.split(" ")
         if len(words) >= 5 and len(rest) >= 2:
             mounts.append(Mount(words[2], _plain(words[4]), rest[0], _plain(rest[1])))
