@@ -104,9 +104,9 @@ def test_a_boot_binds_what_nothing_speaks_against_and_touches_nothing_else(host:
     report = at_boot(BOTH, host)
     assert [problem.path for problem in report.left.refused] == ["pci_driver_devices[0].select"]
     assert report.verified is False
-    assert {address: host.drivers()[address] for address in ("0000:23:00.0", "0000:25:00.0", "0000:45:00.0")} == {
-        "0000:23:00.0": "nvme", "0000:25:00.0": "vfio-pci", "0000:45:00.0": "vfio-pci",
-    }  # fmt: skip
+    # The disk that is left was set up here before: that its twin is missing says nothing against it.
+    for address in ("0000:23:00.0", "0000:25:00.0", "0000:45:00.0"):
+        assert host.drivers()[address] == "vfio-pci"
     record = "/var/lib/gpudirect/owned.json"
     assert {path: entry for path, entry in host.disk().items() if path != record} == {
         path: entry for path, entry in files.items() if path != record
