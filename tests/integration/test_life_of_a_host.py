@@ -243,6 +243,7 @@ def test_rollback_gives_the_host_back(written: Node) -> None:
     written.state = "stock"
 
 
+@pytest.mark.slow
 def test_an_argument_that_the_reboot_did_not_bring_fails_by_name_without_another_reboot(stock: Node) -> None:
     stock.sh(HAND_ENTRY)
     run = stock.site()
@@ -267,6 +268,7 @@ def until(what: str, true: Callable[[], bool], limit_s: float) -> None:
         time.sleep(1)
 
 
+@pytest.mark.slow
 def test_a_power_cut_in_the_middle_is_made_good_by_the_next_run(stock: Node) -> None:
     # GRUB's generator stops half-way, so that the cut meets a run with some changes made and some not.
     stock.sh(r"printf '#!/bin/sh\nsleep 3600\n' > /etc/grub.d/07_slow; chmod +x /etc/grub.d/07_slow; sync")
@@ -288,6 +290,7 @@ def test_a_power_cut_in_the_middle_is_made_good_by_the_next_run(stock: Node) -> 
     stock.state = "converged"
 
 
+@pytest.mark.slow
 def test_a_host_that_does_not_come_back_is_reported_with_its_console(converged: Node) -> None:
     converged.sh(DEAD_ENTRY)
     timeout_s = 60

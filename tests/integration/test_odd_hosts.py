@@ -56,6 +56,7 @@ def test_an_amd_host_gets_no_intel_argument(odd: Node) -> None:
     assert odd.site(name="playbooks/verify.yml").ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", ["bad-slow-link"], indirect=True)
 def test_a_degraded_link_is_found_by_verification(odd: Node) -> None:
     """Nothing is written for a link, so no run can stop at it; the check of the links names it."""
@@ -68,6 +69,7 @@ def test_a_degraded_link_is_found_by_verification(odd: Node) -> None:
         assert odd.sh(f"cat {folder}/max_link_width {folder}/current_link_width").split() == ["16", "1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", ["bad-swapped"], indirect=True)
 def test_a_device_that_was_swapped_between_boots_is_refused_until_it_is_named(odd: Node) -> None:
     """The NIC of node 1 is another of the same model, the disk of node 0 another model: nothing is taken for what it was."""
