@@ -18,13 +18,13 @@ BAD: dict[str, tuple[str, ...]] = {
     "bad-full-boot": ("/boot", "no room", "Remove old kernels"),
     "bad-no-acs": ("VFs of 0000:24:00.0", "will share IOMMU group", "the bridge 0000:22:01.0 has no ACS"),
     "bad-one-group": ("0000:23:00.0 shares IOMMU group", "0000:24:00.0 (8086:10c9", "driver igb"),
-    "bad-few-vfs": ("sriov_ports[0].vfs", "found 8", "7"),
+    "bad-few-vfs": ("sriov_ports[0].vfs", "8 there, 7 by the driver igb", "found 7, wanted 8"),
     "bad-boot-disk": ("0000:00:04.0", "mounted at /"),
 }
 
 
-# Each costs a boot; these are judged by the same code as bad-no-acs, so they are for --full.
-SLOW = ("bad-one-group", "bad-few-vfs", "bad-boot-disk")
+# Not seen to hold yet: the run is refused, for the VFs' group alone, and not also for the stand-in's.
+SLOW = ("bad-one-group",)
 ALL = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in BAD]
 
 
