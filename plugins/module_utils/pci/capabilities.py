@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Union
 
 from ..core.change import ABSENT, Absent, Unreadable
-from .config_space import ACS, ATS, SERIAL, SRIOV, ConfigSpace
+from .config_space import ACS, ATS, EXPRESS, SERIAL, SRIOV, ConfigSpace
 
 # Names of the bits of both ACS words, lowest first, as lspci writes them.
 ACS_BITS = ("SrcValid", "TransBlk", "ReqRedir", "CmpltRedir", "UpstreamFwd", "EgressCtrl", "DirectTrans")
@@ -36,6 +36,43 @@ class Ats(Words):
     def smallest_unit(self) -> int:
         """Smallest translation unit: 0 is 4 KiB, 1 is 8 KiB and so on."""
         return self.control & 0x1F
+
+
+@dataclass(frozen=True)
+class Express:
+    """The PCI Express capability: port type as in the register, sizes in bytes."""
+
+    port_type: Union[int, Absent, Unreadable]
+    max_read_request: Union[int, Absent, Unreadable]
+    max_payload: Union[int, Absent, Unreadable]
+    relaxed_ordering: Union[bool, Absent, Unreadable]
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a function's capabilities say, from its bytes or, where a reader had none, from a text about them."""
+
+    express: Union[Express, Absent, Unreadable]
+    acs: Union[Words, Absent, Unreadable]
+    ats: Union[Ats, Absent, Unreadable]
+
+
+def decoded(config: ConfigSpace) -> Capabilities:
+    """The capabilities as the bytes of a configuration space have them."""
+    return Capabilities(express(config), acs(config), ats(config))
+
+
+def express(config: ConfigSpace) -> Union[Express, Absent, Unreadable]:
+    """Port type and device control of a PCI Express function (Linux pci_regs.h PCI_EXP_FLAGS, PCI_EXP_DEVCTL)."""
+    at = config.capability(EXPRESS)
+    if not isinstance(at, int):
+        return at
+    if at + 10 > len(config.data):
+        return Unreadable(f"only {len(config.data)} bytes of configuration space are readable")
+    control = config.word(at + 8)
+    return Express(
+        config.word(at + 2) >> 4 & 0xF, 128 << (control >> 12 & 7), 128 << (control >> 5 & 7), bool(control & 0x10)
+    )
 
 
 def acs(config: ConfigSpace) -> Union[Words, Absent, Unreadable]:

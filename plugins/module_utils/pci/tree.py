@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The PCI tree of one machine as plain data, and the questions that policies ask of it.
 
-Built by a reader (``sysfs.read``); no reader's words are in here. A value that was looked for and is not there is
+Built by a reader (``sysfs.read``, ``lspci``, ``hwloc``, ...); no reader's words are in here. A value that was looked for and is not there is
 ABSENT, one that could not be learnt is Unreadable with the reason: neither is ever a number.
 """
 
@@ -16,6 +16,7 @@ from typing import Union
 
 from ..core.change import ABSENT, Absent, Unreadable
 from .address import Address
+from .capabilities import Capabilities, decoded
 from .config_space import ConfigSpace
 
 # phys_port_name of a representor: controller, PF, then VF or subfunction (Linux, devlink port naming).
@@ -111,6 +112,7 @@ class Function:
     rdma: tuple[str, ...] = ()
     disks: tuple[str, ...] = ()  # block devices of the function: nvme0n1, vda
     boot_vga: bool = False
+    told: Union[Capabilities, None] = None  # by a reader that has a text about the capabilities and not their bytes
     # What could not be learnt and has no place above to say so, by name (physfn, bars, netdevs, rdma, disks), with the cause.
     unread: Mapping[str, str] = field(default_factory=dict, hash=False)
 
@@ -118,6 +120,11 @@ class Function:
     def ids(self) -> str:
         """Vendor and device as people write them."""
         return f"{self.vendor:04x}:{self.device:04x}"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What its capabilities say."""
+        return decoded(self.config) if self.told is None else self.told
 
     @property
     def is_bridge(self) -> bool:
