@@ -31,7 +31,8 @@ class Device:
     """One PCI device below a switch port, or the empty port.
 
     ``serial`` is the drive's, and gives a NIC its MAC; empty: the device's name. ``lanes`` is what the device and its
-    port are made for; the link itself always has one.
+    port are made for; the link itself always has one. ``slot_of`` names the device in whose slot this one is a further
+    function; empty: it has a port of its own.
     """
 
     kind: str
@@ -41,6 +42,7 @@ class Device:
     acs: bool = True
     serial: str = ""
     lanes: int = 1
+    slot_of: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,12 @@ class Switch:
     bus: int
     devices: tuple[Device, ...]
     acs: bool = True
+
+    @property
+    def slots(self) -> list[tuple[Device, ...]]:
+        """The functions in the slot of each port, in the order of ports."""
+        first = [one for one in self.devices if not one.slot_of]
+        return [(one, *(other for other in self.devices if other.slot_of == one.name)) for one in first]
 
 
 @dataclass(frozen=True)
@@ -158,6 +166,7 @@ DEVICE_KEYS: Mapping[str, _Key] = {
     "acs": FLAG,
     "serial": _matches(r"[a-z0-9-]{1,20}", "a-z, 0-9 and dashes, at most 20"),
     "lanes": _is_count_of(*LANES),
+    "slot_of": NAME,
 }
 FILESYSTEM_KEYS: Mapping[str, _Key] = {
     "label": _matches(r"[A-Za-z0-9]{1,16}", "letters and digits, at most 16"),
@@ -317,6 +326,9 @@ def _check_sense(path: str, host: Host, hosts: Mapping[str, Host], mistakes: _Mi
             if device.lanes > 1 and (device.kind not in LINKED_KINDS or not switch.acs):
                 what = f"this {device.kind} has no link to be wider (found lanes {device.lanes})"
                 mistakes.note(f"{path}: {device.name}", what, "Take lanes away")
+            if device.slot_of not in ("", *(one.name for one in switch.devices if not one.slot_of)):
+                what = f"its switch has no slot of that name (found slot_of {device.slot_of!r})"
+                mistakes.note(f"{path}: {device.name}", what, "Name a device of the switch that has a port of its own")
     names = [device.name for switch in host.switches for device in switch.devices]
     for name in sorted({name for name in names if names.count(name) > 1}):
         mistakes.note(f"{path}: switches", f"two devices are called {name}", "Rename one")

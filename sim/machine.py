@@ -96,13 +96,15 @@ def socket_paths(host: Host, place: Placement) -> list[Path]:
 @dataclass(frozen=True)
 class _Leaf:
     device: Device
-    bus: str
+    place: str
 
 
 def _leaves(host: Host) -> Iterator[_Leaf]:
     for number, switch in enumerate(host.switches):
-        for port, device in enumerate(switch.devices):
-            yield _Leaf(device, f"sw{number}p{port}")
+        for port, slot in enumerate(switch.slots):
+            for function, device in enumerate(slot):
+                several = f",addr=0.{function},multifunction=on" if len(slot) > 1 else ""
+                yield _Leaf(device, f"bus=sw{number}p{port}{several}")
 
 
 def _escaped(path: Path) -> str:
@@ -187,8 +189,8 @@ def _switch(number: int, switch: Switch) -> Iterator[str]:
     yield from ("-device", f"{expander},bus=pcie.0,addr={0x10 + number:#x}")
     yield from ("-device", f"pcie-root-port,id=rp{number},bus=pxb{number},chassis={number + 1},{FIXED}")
     yield from ("-device", f"x3130-upstream,id=sw{number},bus=rp{number}")
-    for port, device in enumerate(switch.devices):
-        yield from ("-device", _switch_port(number, port, switch, device))
+    for port, slot in enumerate(switch.slots):
+        yield from ("-device", _switch_port(number, port, switch, slot[0]))
 
 
 def _switch_port(number: int, port: int, switch: Switch, device: Device) -> str:
@@ -205,19 +207,19 @@ def _device(host: Host, place: Placement, leaf: _Leaf) -> list[str]:
     if device.kind == "empty":
         return []
     if device.kind == "testdev":
-        return ["-device", f"pci-testdev,id={name},bus={leaf.bus},membar={device.bar_mib}M"]
+        return ["-device", f"pci-testdev,id={name},{leaf.place},membar={device.bar_mib}M"]
     if device.kind == "nvme":
         file = _escaped(place.stand_in(name))
         return [
             *("-drive", f"if=none,id={name}-disk,format=raw,file={file}"),
-            *("-device", f"nvme,id={name},serial={device.serial or name},drive={name}-disk,bus={leaf.bus}"),
+            *("-device", f"nvme,id={name},serial={device.serial or name},drive={name}-disk,{leaf.place}"),
         ]
     model = "igb" if device.kind == "igb" else "virtio-net-pci"
     extra = "" if device.kind == "igb" else ",disable-legacy=on,iommu_platform=on,ats=on"
     mac = mac_address(host.name, device.serial or name)
     return [
         *("-netdev", _cable(host, place, name)),
-        *("-device", f"{model},id={name},netdev={name}-cable,bus={leaf.bus},romfile=,mac={mac}{extra}"),
+        *("-device", f"{model},id={name},netdev={name}-cable,{leaf.place},romfile=,mac={mac}{extra}"),
     ]
 
 
@@ -257,7 +259,7 @@ def wide_links(host: Host) -> dict[str, int]:
     for switch in host.switches:
         # The firmware numbers buses in the order of ports: the root port's, the switch's, then one for each port.
         root = f"/sys/devices/pci0000:{switch.bus:02x}/0000:{switch.bus:02x}:00.0/0000:{switch.bus + 1:02x}:00.0"
-        for port, device in enumerate(switch.devices):
+        for port, (device, *_others) in enumerate(switch.slots):
             if device.lanes > 1:
                 place = f"0000:{switch.bus + 2:02x}:{port:02x}.0/0000:{switch.bus + 3 + port:02x}:00.0"
                 folders[f"{root}/{place}"] = device.lanes

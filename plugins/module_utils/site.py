@@ -108,14 +108,19 @@ def intent_of(variables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def lost_at_boot(intent: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a checked intent that a boot loses: the options, but for defaults, of the resources that say so."""
+    """The part of a checked intent that a boot loses: the options, but for defaults, of the resources that say so.
+
+    The word that a device was replaced on purpose is for the run that it is given to: what that run has put on record
+    holds at every boot, and a boot takes no other device for the one that was.
+    """
     lost: dict[str, Any] = {}
     for resource in RESOURCES:
         given = resource.SCHEMA.from_variables(intent)
         loses = getattr(resource, "lost_at_boot", None)
         if loses is not None and loses(resource.parse(given)):
             usual = {entry.name: entry.default for entry in resource.SCHEMA.fields}
-            lost.update({name: value for name, value in given.items() if value not in (None, usual[name])})
+            kept = {name: value for name, value in given.items() if name != REPLACED_FIELD.name}
+            lost.update({name: value for name, value in kept.items() if value not in (None, usual[name])})
     return lost
 
 

@@ -143,6 +143,15 @@ def test_a_nic_that_was_taken_out_on_purpose_is_waited_for_no_more(
     assert not [path for path in Owned.load(host).records if SECOND in path]
 
 
+def test_a_word_for_one_run_is_in_no_boot(host: FakeDrivers) -> None:
+    """With it the next run, which is given no such word, would have something to change; a boot would take any device."""
+    before = host.read_text("/etc/gpudirect/intent.json")
+    swapped(host)
+    runs.settle({**INTENT, "gpudirect_replaced": [SECOND]}, host)
+    assert host.read_text("/etc/gpudirect/intent.json") == before
+    assert runs.changed(runs.run(INTENT, host)) == []
+
+
 def swapped(host: FakeDrivers) -> None:
     """Another card of the same kind is in the slot when the host boots."""
     assert host.at_boot is not None

@@ -119,7 +119,7 @@ def test_inherited_mistake_is_told_once(tmp_path: Path) -> None:
         ),
         (
             SWITCH + "devices: {nic0: {name: other}}\n",
-            "hosts/a.yml: devices.nic0.name: unknown key. Known keys: kind, mib, bar_mib, acs, serial, lanes.",
+            "hosts/a.yml: devices.nic0.name: unknown key. Known keys: kind, mib, bar_mib, acs, serial, lanes, slot_of.",
         ),
         (
             SWITCH + "devices: [nic0]\n",

@@ -68,6 +68,14 @@ def test_empty_slot_has_its_port_and_nothing_below(node_a: Host) -> None:
     assert not [word for word in words if "bus=sw0p0" in word or "nic0" in word]
 
 
+def test_functions_of_one_slot_share_its_port() -> None:
+    arguments = qemu_arguments(read_hosts(ROOT / "sim" / "hosts")["bad-one-group"], PLACE)
+    card = [one for one in arguments if "bus=sw0p1,addr=0." in one]
+    assert [one.partition(",")[0] for one in card] == ["igb", "nvme"]
+    assert all(f"addr=0.{function},multifunction=on" in one for function, one in enumerate(card))
+    assert len([one for one in arguments if "id=sw0p" in one]) == 3
+
+
 def test_serial_names_the_drive_and_changes_the_mac_of_a_nic(node_a: Host) -> None:
     text = " ".join(words_with(node_a, Device("nvme", "gpu0", serial="other"), Device("igb", "nic0", serial="other")))
     assert "nvme,id=gpu0,serial=other,drive=gpu0-disk" in text
