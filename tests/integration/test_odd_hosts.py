@@ -17,7 +17,7 @@ BAD: dict[str, tuple[str, ...]] = {
     "bad-no-iommu": ("firmware describes no IOMMU", "BIOS"),
     "bad-full-boot": ("/boot", "no room", "Remove old kernels"),
     "bad-no-acs": ("VFs of 0000:24:00.0", "will share IOMMU group", "the bridge 0000:22:01.0 has no ACS"),
-    "bad-one-group": ("0000:24:00.1 shares IOMMU group", "0000:24:00.0 (8086:10c9", "driver igb"),
+    "bad-one-group": ("0000:26:00.1 shares IOMMU group", "0000:26:00.0 (1af4:1041", "driver virtio-pci"),
     "bad-few-vfs": ("sriov_ports[0].vfs", "8 there, 7 by the driver igb", "found 7, wanted 8"),
     "bad-boot-disk": ("0000:00:04.0", "mounted at /"),
 }

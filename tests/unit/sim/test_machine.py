@@ -70,10 +70,10 @@ def test_empty_slot_has_its_port_and_nothing_below(node_a: Host) -> None:
 
 def test_functions_of_one_slot_share_its_port() -> None:
     arguments = qemu_arguments(read_hosts(ROOT / "sim" / "hosts")["bad-one-group"], PLACE)
-    card = [one for one in arguments if "bus=sw0p1,addr=0." in one]
-    assert [one.partition(",")[0] for one in card] == ["igb", "nvme"]
+    card = [one for one in arguments if "bus=sw0p3,addr=0." in one]
+    assert [one.partition(",")[0] for one in card] == ["virtio-net-pci", "nvme"]
     assert all(f"addr=0.{function},multifunction=on" in one for function, one in enumerate(card))
-    assert len([one for one in arguments if "id=sw0p" in one]) == 3
+    assert len([one for one in arguments if "id=sw0p" in one]) == 4
 
 
 def test_serial_names_the_drive_and_changes_the_mac_of_a_nic(node_a: Host) -> None:
