@@ -58,7 +58,7 @@ def ordered(report: Report) -> list[Finding]:
 
 def _detail(finding: Finding) -> tuple[str, str]:
     facts = f"found {clean(finding.found) or 'nothing'}, wanted {clean(finding.wanted) or 'nothing'}"
-    return (f"{facts}. {clean(finding.why)}" if finding.why else facts), clean(finding.remedy)
+    return (f"{facts}. {clean(finding.why)}" if finding.why else f"{facts}."), clean(finding.remedy)
 
 
 def relaxed(report: Report) -> list[str]:
@@ -76,7 +76,7 @@ def counts(report: Report, functions: int, vfs: int) -> str:
     verdicts = [(verdict, sum(one.verdict is verdict for one in report.findings)) for verdict in reversed(Verdict)]
     words = [f"{number} {verdict.name}" for verdict, number in verdicts if number] or ["no findings"]
     devices = [counted(len(set(report.gpus)), "GPU"), counted(len(set(report.nics)), "NIC"), counted(vfs, "VF")]
-    return ", ".join(words) + "   |   " + ", ".join([*devices, counted(functions, "function")])
+    return ", ".join(words) + " | " + ", ".join([*devices, counted(functions, "function")])
 
 
 def kinds(report: Report) -> Mapping[tuple[Address, Address], Kind]:

@@ -109,9 +109,12 @@ def short_class(function: Function) -> str:
 
 
 def of_bridge(function: Function) -> tuple[str, ...]:
-    """The line below the address of a bridge."""
-    words = [_acs_short(function), _link_short(function)]
-    return (" ".join(word for word in words if word),)
+    """The lines below the role of a bridge; of its link only that it is not at its best."""
+    link = function.link
+    speed, width, best, widest = link.speed, link.width, link.speed_max, link.width_max
+    slow = isinstance(speed, int) and isinstance(best, int) and speed < best
+    narrow = isinstance(width, int) and isinstance(widest, int) and width < widest
+    return (_acs_short(function), *((f"slow link {_pace(speed, width)}",) if slow or narrow else ()))
 
 
 def of_device(function: Function) -> tuple[str, ...]:
@@ -141,10 +144,10 @@ def of_many(members: Sequence[Function]) -> tuple[str, ...]:
     """The lines of several functions that are drawn as one."""
     first, last = members[0].address, members[-1].address
     span = str(first) if first == last else f"{first} to {_without_domain(first, last)}"
-    groups = ranges(one.iommu_group for one in members if isinstance(one.iommu_group, int))
+    groups = ranges((one.iommu_group for one in members if isinstance(one.iommu_group, int)), 2)
     drivers = sorted({driver(one) for one in members})
     words = ["/".join(drivers[:2]) + ("/..." if len(drivers) > 2 else "")]
-    return span, ", ".join([*words, f"groups {groups}" if groups else "no groups"])
+    return span, *words, f"groups {groups}" if groups else "no groups"
 
 
 def _without_domain(first: Address, last: Address) -> str:
@@ -192,16 +195,11 @@ def _acs_short(function: Function) -> str:
     return "no ACS" if isinstance(words, Absent) else "ACS ?"
 
 
-def _link_short(function: Function) -> str:
-    speed, width = function.link.speed, function.link.width
-    return f"{speed / 10:g} GT/s x{width}" if isinstance(speed, int) and isinstance(width, int) else ""
+def _pace(speed: object, width: object) -> str:
+    rate = f"{speed / 10:g} GT/s" if isinstance(speed, int) else "unknown speed"
+    return f"{rate} x{width if isinstance(width, int) else '?'}"
 
 
 def _link(function: Function) -> str:
     link = function.link
-
-    def words(speed: object, width: object) -> str:
-        rate = f"{speed / 10:g} GT/s" if isinstance(speed, int) else "unknown speed"
-        return f"{rate} x{width if isinstance(width, int) else '?'}"
-
-    return f"{words(link.speed, link.width)}, at best {words(link.speed_max, link.width_max)}"
+    return f"{_pace(link.speed, link.width)}, at best {_pace(link.speed_max, link.width_max)}"

@@ -19,11 +19,11 @@ from .labels import cells, cut
 from .scene import Box, Frame, Scene
 
 SIZE = 11  # of the text in boxes
-ADVANCE = 0.61  # width of a character in a font of fixed width, of its size
+ADVANCE = 0.64  # width of a character in a font of fixed width, of its size, where it is rounded up to whole pixels
 LINE = 14
-MOST_COLUMNS = 36  # a longer text is cut; it is in full where one points at the box
+MOST_COLUMNS = 34  # a longer text is cut; it is in full where one points at the box
 MOST_MARKS = 3  # bands in a box
-PAD, GAP_X, GAP_Y = 6, 26, 7
+PAD, GAP_X, GAP_Y, BAND_GAP = 6, 26, 7, 4
 FRAME_HEAD, FRAME_LEFT, FRAME_PAD = 26, 30, 12
 MARGIN, BETWEEN = 24, 26
 SIDE_BY_SIDE = 2500  # frames stand side by side up to this width of the page
@@ -74,10 +74,11 @@ class Placed:
         for words, style in zip((self.box.title, *self.box.lines), styles):
             texts.append(Text(self.x + PAD, y, cut(words, MOST_COLUMNS), style))
             y += LINE
-        for words, verdict in bands(self.box):
-            y += 3
-            texts.append(Text(self.x + PAD, y, cut(words, MOST_COLUMNS), "b", band=verdict))
-            y += LINE
+        for lines, verdict in bands(self.box):
+            y += BAND_GAP
+            for one in lines:
+                texts.append(Text(self.x + PAD, y, cut(one, MOST_COLUMNS), "b", band=verdict))
+                y += LINE
         return tuple(texts)
 
 
@@ -117,12 +118,14 @@ class Plan:
     wires: tuple[Wire, ...]
 
 
-def bands(box: Box) -> list[tuple[str, Verdict]]:
-    """What stands in the coloured lines of a box."""
+def bands(box: Box) -> list[tuple[tuple[str, ...], Verdict]]:
+    """What stands in the coloured lines of a box: number and verdict, and below it the rule."""
     shown = box.marks if len(box.marks) <= MOST_MARKS else box.marks[: MOST_MARKS - 1]
-    found = [(one.label, one.verdict) for one in shown]
+    found: list[tuple[tuple[str, ...], Verdict]] = [
+        ((f"{one.number} {one.verdict.name}", one.rule), one.verdict) for one in shown
+    ]
     rest = box.marks[len(shown) :]
-    return [*found, (f"and {len(rest)} more", rest[0].verdict)] if rest else found
+    return [*found, ((f"and {len(rest)} more",), rest[0].verdict)] if rest else found
 
 
 def plan(scene: Scene, top: float) -> Plan:
@@ -184,12 +187,13 @@ def _framed(frame: Frame) -> PlacedFrame:
 
 
 def _width(box: Box) -> float:
-    words = [box.title, *box.lines, *(label for label, _ in bands(box))]
+    words = [box.title, *box.lines, *(line for lines, _ in bands(box) for line in lines)]
     return max(Text(0, 0, cut(one, MOST_COLUMNS)).width for one in words) + 2 * PAD
 
 
 def _height(box: Box) -> float:
-    return 2 * PAD + LINE * (1 + len(box.lines)) + (LINE + 3) * len(bands(box)) - 2
+    marked = sum(BAND_GAP + LINE * len(lines) for lines, _ in bands(box))
+    return 2 * PAD + LINE * (1 + len(box.lines)) + marked - 2
 
 
 def _move(frame: PlacedFrame, x: float, y: float) -> None:
@@ -217,7 +221,7 @@ def _wires(scene: Scene, frames: Sequence[PlacedFrame], top: float) -> list[Wire
         common = set(ends[0]) & set(ends[1])
         for spot in [one for end in ends for one in end if one not in common]:
             if frames[spot[0]].boxes[spot[1]].box.parent is not None:
-                kinds[spot] = max(kind, kinds.get(spot, kind))
+                kinds[spot] = min(kind, kinds.get(spot, kind))
                 tips.setdefault(spot, []).append(tip)
         if not common:
             first, last = sorted((ends[0][-1], ends[1][-1]))
@@ -255,20 +259,19 @@ def _edge(frame: PlacedFrame, index: int, kind: Union[Kind, None], tip: str) -> 
     return Wire((start, (bend, start[1]), (bend, end[1]), end), kind, tip)
 
 
-def _across(
-    frames: Sequence[PlacedFrame], ends: tuple[Spot, Spot, Kind], tips: Sequence[str], top: float
-) -> Wire:
+def _across(frames: Sequence[PlacedFrame], ends: tuple[Spot, Spot, Kind], tips: Sequence[str], top: float) -> Wire:
     """The line between two host bridges: inside a frame beside them, else out above the frames."""
     first, last, kind = ends
     tip = "; ".join(tips[:8])
+    over = top - BETWEEN / 3
     sides = []
     for number, index in (first, last):
         frame, box = frames[number], frames[number].boxes[index]
         inner, outer = frame.x + FRAME_LEFT / 2, frame.x - BETWEEN / 3
-        out = [(inner, frame.y - BETWEEN / 3), (outer, frame.y - BETWEEN / 3)]
+        above = frame.y - BETWEEN / 3
+        out = [(inner, above)] if above == over else [(inner, above), (outer, above)]
         sides.append([(box.x, box.port_y), (inner, box.port_y), *out])
     if first[0] == last[0]:
         return Wire((*sides[0][:2], *reversed(sides[1][:2])), kind, tip)
-    over = top - BETWEEN / 3
     bus = [] if sides[0][-1][0] == sides[1][-1][0] else [(side[-1][0], over) for side in sides]
     return Wire((*sides[0], *bus, *reversed(sides[1])), kind, tip)

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..pci.address import Address
 from ..pci.machine import Machine
 from . import svg as draw
 from .entries import Entry, counts, relaxed
 from .finding import Kind, Report, Verdict
 from .labels import clean, counted, cut, wrapped
 from .layout import ADVANCE, LINE, MARGIN, PAD, Plan, Text, plan
-from .scene import Scene, scene
+from .scene import Box, Scene, scene
 
 LEAST_WIDTH = 1000
 HEAD = 78  # height of badge, name and counts
 MOST_IN_FULL = 12  # entries that say more than their name
 MOST_PLACES = 6
-MOST_LINES = 400  # of any list
+MOST_LINES = 60  # of a list
 _KINDS = {
     Kind.PIX: "one switch",
     Kind.PXB: "several switches",
@@ -78,6 +77,7 @@ class Page:
         return [*found, *(_key(x, y, what) for x, y, what in self.keys), *(draw.text(one) for one in self.bottom)]
 
 
+_PORTS = {"root port", "upstream port", "downstream port", "bridge"}
 _LOOKS = {"gpu", "nic", "nvswitch", "vf", "other", "bridge"}
 
 
@@ -96,26 +96,28 @@ def _page(machine: Machine, report: Report) -> Page:
 
 def _heading(report: Report, drawn: Scene, facts: str, width: float) -> tuple[list[Text], float]:
     """Badge, name and counts, then what is wrong: its texts and where they end."""
-    badge = Text(MARGIN + 6, 42, f" {report.verdict.name} ", "b", 24, report.verdict)
+    badge = Text(MARGIN + 6, 48, report.verdict.name, "b", 30, report.verdict)
     left = MARGIN + 6 + badge.width + 20
     name = clean(report.name) or "machine without a name"
     room = int((width - MARGIN - left) / (20 * ADVANCE))
     texts = [badge, Text(left, 34, cut(name, room), "h", 20)]
     columns = int((width - MARGIN - left) / (12 * ADVANCE))
-    texts.append(Text(left, 54, cut(f"mode {clean(report.mode) or 'not told'}   |   {facts}", columns), "", 12))
+    texts.append(Text(left, 54, cut(f"mode {clean(report.mode) or 'not told'} | {facts}", columns), "", 12))
     y = float(HEAD)
-    titles = {one: box.title for frame in drawn.frames for box in frame.boxes if len(box.members) == 1 for one in box.members}
-    known = {one for frame in drawn.frames for box in frame.boxes for one in box.members}
+    boxes = [box for frame in drawn.frames for box in frame.boxes]
+    names = {one: str(one) if len(box.members) > 1 else _named(box) for box in boxes for one in box.members}
     for entry in drawn.entries[:MOST_IN_FULL]:
-        y = _entry(texts, entry, [_place(one, titles, known) for one in entry.places], y, width)
+        where = [names.get(one, f"{one} (not in the input)") for one in entry.places]
+        y = _entry(texts, entry, where, y, width)
     if len(drawn.entries) > MOST_IN_FULL:
         rest = ", ".join(one.label for one in drawn.entries[MOST_IN_FULL:])
         y = _paragraph(texts, f"and {rest}", MARGIN + PAD, y, width)
     return texts, y + 14
 
 
-def _place(address: Address, titles: dict[Address, str], known: set[Address]) -> str:
-    return titles.get(address, str(address) if address in known else f"{address} (not in the input)")
+def _named(box: Box) -> str:
+    """What a box is and where, in one line."""
+    return f"{box.lines[0]} {box.title}" if box.role in _PORTS else box.title
 
 
 def _entry(texts: list[Text], entry: Entry, where: Sequence[str], y: float, width: float) -> float:
@@ -134,19 +136,19 @@ def _entry(texts: list[Text], entry: Entry, where: Sequence[str], y: float, widt
     y += 18
     shown = 2 if entry.verdict is Verdict.FAIL else 1
     for facts, remedy in entry.details[:shown]:
-        y = _paragraph(texts, facts, MARGIN + 24, y, width)
-        if remedy:
-            y = _paragraph(texts, f"To do: {remedy}", MARGIN + 24, y, width)
+        y = _paragraph(texts, f"{facts} To do: {remedy}" if remedy else facts, MARGIN + 24, y, width)
     if len(entry.details) > shown:
-        y = _paragraph(texts, f"{counted(len(entry.details) - shown, 'other value')} by this rule", MARGIN + 24, y, width)
-    return y + 6
+        y = _paragraph(
+            texts, f"{counted(len(entry.details) - shown, 'other value')} by this rule", MARGIN + 24, y, width
+        )
+    return y + 12
 
 
-def _paragraph(texts: list[Text], words: str, x: float, y: float, width: float, style: str = "d") -> float:
+def _paragraph(texts: list[Text], words: str, x: float, y: float, width: float) -> float:
     columns = max(int((width - MARGIN - x) / (11 * ADVANCE)), 20)
-    for one in wrapped(words, columns)[:MOST_LINES]:
+    for one in wrapped(words, columns):
         y += LINE
-        texts.append(Text(x, y, one, style))
+        texts.append(Text(x, y, one, "d"))
     return y
 
 
@@ -162,7 +164,7 @@ def _legend(page: Page, y: float) -> float:
             if label.area[2] > page.width - MARGIN:
                 x, y = MARGIN + 230.0, y + 20
                 label = Text(x + 42, y, label.words, "d")
-            page.keys.append((x, y, key))  # type: ignore[arg-type]
+            page.keys.append((x, y, key))
             page.bottom.append(label)
             x += 42 + label.width + 22
         y += 22
@@ -189,4 +191,6 @@ def _lists(page: Page, machine: Machine, y: float) -> float:
             y += 4
         for one in lines[:MOST_LINES]:
             y = _paragraph(page.bottom, f"- {one}", MARGIN + PAD, y, page.width)
+        if len(lines) > MOST_LINES:
+            y = _paragraph(page.bottom, f"- and {len(lines) - MOST_LINES} more", MARGIN + PAD, y, page.width)
     return y

@@ -22,7 +22,6 @@ from .entries import Entry, best, entries
 from .finding import Kind, Report, Verdict
 
 FEW = 2  # so many VFs, or functions with the same finding, are still drawn one by one
-_SHORT_TITLE = {"upstream port": "upstream", "downstream port": "downstream"}
 # What is above each function that is drawn; a VF hangs below its PF.
 Kids = Mapping[Union[Address, None], Sequence[Address]]
 
@@ -55,10 +54,11 @@ class Frame:
 
     def chain(self, index: int) -> list[int]:
         """A box and all above it."""
-        found, at = [], index
-        while at is not None:
-            found.append(at)
-            at = self.boxes[at].parent  # type: ignore[assignment]
+        found = [index]
+        above = self.boxes[index].parent
+        while above is not None:
+            found.append(above)
+            above = self.boxes[above].parent
         return found
 
 
@@ -140,8 +140,8 @@ class _Stage:
         if len(quiet) > 1:
             members = [self.tree.functions[one] for _, tops in quiet for one in self._all_below(tops)]
             words = f"{len(quiet)} other host bridges"
-            tip = (words, *(labels.clean(name) for name, _ in quiet))
-            frame.boxes.append(Box("host bridge", words, (), tip, (), 0, None))
+            names = (words, *(labels.clean(name) for name, _ in quiet))
+            frame.boxes.append(Box("host bridge", words, (), names, (), 0, None))
             frame.boxes.append(self._together(members, 1, len(frame.boxes) - 1, ()))
 
     def _add_below(self, frame: Frame, tops: Sequence[Address], bridge: int) -> None:
@@ -185,7 +185,9 @@ class _Stage:
         function = self.tree.functions[address]
         bridges = any(self.tree.functions[kid].is_bridge for kid in self.kids.get(address, ()))
         role, title = self._role(function, above, bridges)
-        lines = labels.of_bridge(function) if function.is_bridge else labels.of_device(function)
+        # A port has its role on a line of its own, since there are many columns of ports.
+        name = str(address) if function.is_bridge else f"{title} {address}"
+        lines = (title, *labels.of_bridge(function)) if function.is_bridge else labels.of_device(function)
         ways = self.ways.get(address, ())
         lines += tuple(ways[:1]) if len(ways) < 2 else (f"{ways[0]} +{len(ways) - 1}",)
         tip = (*labels.in_full(function, title), *(f"nearest NIC: {way}" for way in ways))
@@ -193,7 +195,7 @@ class _Stage:
             tip += (f"its bridge {function.parent} is not in the input",)
         marks = self._of(address)
         tip += tuple(one.label for one in marks)
-        return Box(role, f"{_SHORT_TITLE.get(title, title)} {address}", lines, tip, (address,), depth, parent, marks)
+        return Box(role, name, lines, tip, (address,), depth, parent, marks)
 
     def _role(self, function: Function, above: str, has_bridges: bool) -> tuple[str, str]:
         if function.address in self.gpus:
@@ -237,7 +239,7 @@ def _forest(tree: Tree) -> tuple[Kids, list[Address]]:
             seen.add(address)
             order.append(address)
             kids.setdefault(parent, []).append(address)
-            waiting += [(kid, address) for kid in reversed(named.get(address, ()))]  # type: ignore[misc]
+            waiting += [(kid, address) for kid in reversed(named.get(address, ()))]
     return kids, order
 
 

@@ -58,7 +58,9 @@ def rect(x: float, y: float, width: float, height: float, style: str = "", **mor
     """A rectangle with round corners."""
     kept = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in more.items())
     kind = f' class="{style}"' if style else ""
-    return f'<rect x="{number(x)}" y="{number(y)}" width="{number(width)}" height="{number(height)}" rx="4"{kind}{kept}/>'
+    return (
+        f'<rect x="{number(x)}" y="{number(y)}" width="{number(width)}" height="{number(height)}" rx="4"{kind}{kept}/>'
+    )
 
 
 def text(one: Text) -> str:
@@ -69,7 +71,8 @@ def text(one: Text) -> str:
     if one.band is None:
         return drawn
     left, top, right, bottom = one.area
-    return rect(left - 3, top - 2, right - left + 6, bottom - top + 4, fill=COLOURS[one.band]) + drawn
+    side = one.size / 4
+    return rect(left - side, top - 2, right - left + 2 * side, bottom - top + 4, fill=COLOURS[one.band]) + drawn
 
 
 def line(points: Sequence[tuple[float, float]], kind: Kind | None) -> str:
@@ -79,9 +82,7 @@ def line(points: Sequence[tuple[float, float]], kind: Kind | None) -> str:
         return f'<polyline points="{where}" class="w"/>'
     colour, width, dashes = WAYS[kind]
     dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
-    return (
-        f'<polyline points="{where}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-linejoin="round"{dashed}/>'
-    )
+    return f'<polyline points="{where}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-linejoin="round"{dashed}/>'
 
 
 def with_tip(tip: Iterable[str], *parts: str) -> str:

@@ -32,7 +32,9 @@ def report_of(machine: Machine, gpus: Iterable[Address] = (), nics: Iterable[Add
     tree = machine.tree
     found = tuple(_pair(tree, tree.functions[gpu], tree.functions[nic]) for gpu in sorted(gpus) for nic in sorted(nics))
     best = {
-        gpu: tuple(one.nic for one in found if one.gpu == gpu and one.kind == min(p.kind for p in found if p.gpu == gpu))
+        gpu: tuple(
+            one.nic for one in found if one.gpu == gpu and one.kind == min(p.kind for p in found if p.gpu == gpu)
+        )
         for gpu in sorted(gpus)
     }
     values = {"gpus": tuple(sorted(gpus)), "nics": tuple(sorted(nics)), "pairs": found, "best": best, **more}
@@ -121,7 +123,9 @@ def cascaded() -> tuple[Machine, Report]:
     fake.nvme(first[2], "S1", "nvme0n1")
     machine = machine_of(fake, "cascade")
     nic = of_class(machine, 0x0200)[0]
-    return machine, judged(machine, fail("acs_direct_translated", next(machine.tree.above(machine.tree.functions[nic])).address))
+    return machine, judged(
+        machine, fail("acs_direct_translated", next(machine.tree.above(machine.tree.functions[nic])).address)
+    )
 
 
 def cloud() -> tuple[Machine, Report]:
@@ -179,10 +183,13 @@ def hostile() -> tuple[Machine, Report]:
     bad = "<script>alert('1')</script> & \"x\" ]]> \x00\x1b[31m\u202e\ud800 \uffff"
     machine, report = broken(0)
     functions = {
-        address: replace(one, driver=bad, root_bus=f"{bad}{one.root_bus}") for address, one in machine.tree.functions.items()
+        address: replace(one, driver=bad, root_bus=f"{bad}{one.root_bus}")
+        for address, one in machine.tree.functions.items()
     }
     machine = replace(machine, tree=Tree(functions, {}, {Address(7, 0, 0, 0): bad}), missing=(bad,))
-    findings = [replace(one, rule=f"{one.rule}{bad}", found=bad, wanted=bad, why=bad, remedy=bad) for one in report.findings]
+    findings = [
+        replace(one, rule=f"{one.rule}{bad}", found=bad, wanted=bad, why=bad, remedy=bad) for one in report.findings
+    ]
     findings[0] = replace(findings[0], relaxed=bad)
     return machine, replace(report, name=bad * 4, mode=bad, findings=tuple(findings), missing=(bad,))
 
