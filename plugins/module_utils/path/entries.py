@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..pci.address import Address
-from .finding import Finding, Kind, Report, Verdict
+from .finding import Finding, Kind, Pair, Report, Verdict
 from .labels import clean, counted
 
 
@@ -79,16 +79,23 @@ def counts(report: Report, functions: int, vfs: int) -> str:
     return ", ".join(words) + " | " + ", ".join([*devices, counted(functions, "function")])
 
 
-def kinds(report: Report) -> Mapping[tuple[Address, Address], Kind]:
-    """How far apart each GPU and NIC are."""
-    return {(one.gpu, one.nic): one.kind for one in sorted(report.pairs, key=lambda one: (one.gpu, one.nic, one.kind))}
+def by_ends(report: Report) -> Mapping[tuple[Address, Address], Pair]:
+    """The pairs by GPU and NIC."""
+    ordered_pairs = sorted(report.pairs, key=lambda one: (one.gpu, one.nic, one.kind, one.verdict))
+    return {(one.gpu, one.nic): one for one in ordered_pairs}
 
 
-def best(report: Report) -> tuple[tuple[Address, Address, Kind], ...]:
+def best(report: Report) -> tuple[Pair, ...]:
     """Each GPU with its nearest NICs."""
-    known = kinds(report)
+    known = by_ends(report)
     return tuple(
-        (gpu, nic, known.get((gpu, nic), Kind.UNKNOWN))
+        known.get((gpu, nic), Pair(gpu, nic, Kind.UNKNOWN))
         for gpu in sorted(report.best)
         for nic in sorted(set(report.best[gpu]))
     )
+
+
+def way(pair: Pair) -> str:
+    """What a GPU's box says of the way to a NIC; a way on which nothing is wrong says only how far it is."""
+    bad = "" if pair.verdict is Verdict.OK else f" {pair.verdict.name}"
+    return f"{pair.kind.name} to {pair.nic}{bad}"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Union
 
 from ..pci.address import Address
-from .finding import Kind, Verdict
+from .finding import Kind, Pair, Verdict
 from .labels import cells, cut
 from .scene import Box, Frame, Scene
 
@@ -89,6 +89,7 @@ class Wire:
     points: tuple[tuple[float, float], ...]
     kind: Union[Kind, None] = None
     tip: str = ""
+    broken: bool = False  # it is on a way on which something fails
 
 
 @dataclass
@@ -204,34 +205,42 @@ def _move(frame: PlacedFrame, x: float, y: float) -> None:
 Spot = tuple[int, int]  # a frame and a box in it
 
 
+@dataclass
+class _Use:
+    """Which ways go over a line."""
+
+    pairs: list[Pair] = field(default_factory=list)
+
+    def wire(self, points: Sequence[tuple[float, float]]) -> Wire:
+        """The line, with the look of the shortest way."""
+        words = "; ".join(f"{one.kind.name}: GPU {one.gpu} to NIC {one.nic}" for one in self.pairs[:8])
+        broken = any(one.verdict is Verdict.FAIL for one in self.pairs)
+        return Wire(tuple(points), min((one.kind for one in self.pairs), default=None), words, broken)
+
+
 def _wires(scene: Scene, frames: Sequence[PlacedFrame], top: float) -> list[Wire]:
     """The tree, and over it the way of each GPU to its nearest NICs."""
     spots: dict[Address, Spot] = {}
     for number, frame in enumerate(frames):
         for index, one in enumerate(frame.boxes):
             spots.update((address, (number, index)) for address in one.box.members)
-    kinds: dict[Spot, Kind] = {}
-    tips: dict[Spot, list[str]] = {}
-    across: dict[tuple[Spot, Spot, Kind], list[str]] = {}
-    for gpu, nic, kind in scene.ways:
-        if gpu not in spots or nic not in spots:
+    edges = {spot: _Use() for spot in _edges(frames)}
+    across: dict[tuple[Spot, Spot, Kind], _Use] = {}
+    for pair in scene.ways:
+        if pair.gpu not in spots or pair.nic not in spots:
             continue
-        tip = f"{kind.name}: GPU {gpu} to NIC {nic}"
-        ends = [_chain(frames, spots[one]) for one in (gpu, nic)]
+        ends = [_chain(frames, spots[one]) for one in (pair.gpu, pair.nic)]
         common = set(ends[0]) & set(ends[1])
         for spot in [one for end in ends for one in end if one not in common]:
-            if frames[spot[0]].boxes[spot[1]].box.parent is not None:
-                kinds[spot] = min(kind, kinds.get(spot, kind))
-                tips.setdefault(spot, []).append(tip)
+            if spot in edges:
+                edges[spot].pairs.append(pair)
         if not common:
             first, last = sorted((ends[0][-1], ends[1][-1]))
-            across.setdefault((first, last, kind), []).append(tip)
-    plain = [_edge(frames[number], index, None, "") for number, index in _edges(frames) if (number, index) not in kinds]
-    good = [
-        _edge(frames[spot[0]], spot[1], kind, "; ".join(tips[spot][:8]))
-        for spot, kind in sorted(kinds.items())
-    ]  # fmt: skip
-    return [*plain, *good, *(_across(frames, ends, tips, top) for ends, tips in sorted(across.items()))]
+            across.setdefault((first, last, pair.kind), _Use()).pairs.append(pair)
+    wires = [use.wire(_edge(frames[spot[0]], spot[1])) for spot, use in edges.items()]
+    wires += [use.wire(_across(frames, ends[:2], top)) for ends, use in sorted(across.items(), key=lambda one: one[0])]
+    # What is only the tree lies lowest.
+    return sorted(wires, key=lambda wire: wire.kind is not None)
 
 
 def _edges(frames: Sequence[PlacedFrame]) -> list[Spot]:
@@ -247,31 +256,27 @@ def _chain(frames: Sequence[PlacedFrame], spot: Spot) -> list[Spot]:
     return [(spot[0], index) for index in frames[spot[0]].frame.chain(spot[1])]
 
 
-def _edge(frame: PlacedFrame, index: int, kind: Union[Kind, None], tip: str) -> Wire:
+def _edge(frame: PlacedFrame, index: int) -> list[tuple[float, float]]:
     """The line from a box back to the one above it."""
     here = frame.boxes[index]
     assert here.box.parent is not None
     above = frame.boxes[here.box.parent]
     start, end = (above.x + above.width, above.port_y), (here.x, here.port_y)
-    if start[1] == end[1]:
-        return Wire((start, end), kind, tip)
     bend = here.x - GAP_X / 2
-    return Wire((start, (bend, start[1]), (bend, end[1]), end), kind, tip)
+    return [start, end] if start[1] == end[1] else [start, (bend, start[1]), (bend, end[1]), end]
 
 
-def _across(frames: Sequence[PlacedFrame], ends: tuple[Spot, Spot, Kind], tips: Sequence[str], top: float) -> Wire:
+def _across(frames: Sequence[PlacedFrame], ends: Sequence[Spot], top: float) -> list[tuple[float, float]]:
     """The line between two host bridges: inside a frame beside them, else out above the frames."""
-    first, last, kind = ends
-    tip = "; ".join(tips[:8])
     over = top - BETWEEN / 3
     sides = []
-    for number, index in (first, last):
+    for number, index in ends:
         frame, box = frames[number], frames[number].boxes[index]
         inner, outer = frame.x + FRAME_LEFT / 2, frame.x - BETWEEN / 3
         above = frame.y - BETWEEN / 3
         out = [(inner, above)] if above == over else [(inner, above), (outer, above)]
         sides.append([(box.x, box.port_y), (inner, box.port_y), *out])
-    if first[0] == last[0]:
-        return Wire((*sides[0][:2], *reversed(sides[1][:2])), kind, tip)
+    if ends[0][0] == ends[1][0]:
+        return [*sides[0][:2], *reversed(sides[1][:2])]
     bus = [] if sides[0][-1][0] == sides[1][-1][0] else [(side[-1][0], over) for side in sides]
-    return Wire((*sides[0], *bus, *reversed(sides[1])), kind, tip)
+    return [*sides[0], *bus, *reversed(sides[1])]

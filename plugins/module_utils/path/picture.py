@@ -38,13 +38,13 @@ _MEANINGS = {
 
 def svg(machine: Machine, report: Report) -> str:
     """The picture of a machine, as a whole file; the same bytes for the same machine and findings."""
-    page = _page(machine, report)
-    description = f"PCIe paths of {report.name} in mode {report.mode}: {report.verdict.name}. {page.counts}"
-    return draw.document(page.width, page.height, f"{report.name}: {report.verdict.name}", description, page.parts())
+    sheet = page(machine, report)
+    description = f"PCIe paths of {report.name} in mode {report.mode}: {report.verdict.name}. {sheet.counts}"
+    return draw.document(sheet.width, sheet.height, f"{report.name}: {report.verdict.name}", description, sheet.parts())
 
 
 class Page:
-    """All that is on a picture, and where."""
+    """What is on a picture."""
 
     def __init__(self, drawn: Scene, laid: Plan, report: Report, facts: str) -> None:
         self.scene, self.plan, self.report, self.counts = drawn, laid, report, facts
@@ -67,7 +67,7 @@ class Page:
             found.append(draw.rect(frame.x, frame.y, frame.width, frame.height, "frame"))
             found.append(draw.text(frame.title))
         for wire in self.plan.wires:
-            found.append(draw.with_tip([wire.tip] if wire.tip else [], draw.line(wire.points, wire.kind)))
+            found.append(draw.with_tip([wire.tip] if wire.tip else [], draw.line(wire.points, wire.kind, wire.broken)))
         for frame in self.plan.frames:
             for one in frame.boxes:
                 box = one.box
@@ -81,17 +81,18 @@ _PORTS = {"root port", "upstream port", "downstream port", "bridge"}
 _LOOKS = {"gpu", "nic", "nvswitch", "vf", "other", "bridge"}
 
 
-def _page(machine: Machine, report: Report) -> Page:
+def page(machine: Machine, report: Report) -> Page:
+    """All that is on the picture of a machine, and where."""
     drawn = scene(machine, report)
     vfs = sum(one.is_vf for one in machine.tree)
     facts = counts(report, len(machine.tree.functions), vfs)
     width = max(plan(drawn, 0).width, LEAST_WIDTH)
     top, below = _heading(report, drawn, facts, width)
-    page = Page(drawn, plan(drawn, below), report, facts)
-    page.top = top
-    y = _legend(page, page.plan.bottom + 34)
-    page.height = _lists(page, machine, y) + MARGIN
-    return page
+    sheet = Page(drawn, plan(drawn, below), report, facts)
+    sheet.top = top
+    y = _legend(sheet, sheet.plan.bottom + 34)
+    sheet.height = _lists(sheet, machine, y) + MARGIN
+    return sheet
 
 
 def _heading(report: Report, drawn: Scene, facts: str, width: float) -> tuple[list[Text], float]:
@@ -152,24 +153,24 @@ def _paragraph(texts: list[Text], words: str, x: float, y: float, width: float) 
     return y
 
 
-def _legend(page: Page, y: float) -> float:
+def _legend(sheet: Page, y: float) -> float:
     """What colours, dashes and words mean."""
-    page.bottom.append(Text(MARGIN, y, "Legend", "f", 13))
+    sheet.bottom.append(Text(MARGIN, y, "Legend", "f", 13))
     y += 22
     for title, keys in (("way of a GPU to its nearest NIC", _KINDS), ("findings", _MEANINGS)):
-        page.bottom.append(Text(MARGIN, y, title, "d"))
+        sheet.bottom.append(Text(MARGIN, y, title, "d"))
         x = MARGIN + 230.0
         for key, meaning in keys.items():
             label = Text(x + 42, y, f"{key.name} {meaning}", "d")
-            if label.area[2] > page.width - MARGIN:
+            if label.area[2] > sheet.width - MARGIN:
                 x, y = MARGIN + 230.0, y + 20
                 label = Text(x + 42, y, label.words, "d")
-            page.keys.append((x, y, key))
-            page.bottom.append(label)
+            sheet.keys.append((x, y, key))
+            sheet.bottom.append(label)
             x += 42 + label.width + 22
         y += 22
-    hint = "Hex after ACS is the control word. Point at a box for its ids, link, ACS and ATS words, group and driver."
-    return _paragraph(page.bottom, hint, MARGIN, y - LINE, page.width)
+    hint = "Red beside a way: something on it fails. Hex after ACS is the control word. Point at a box for its ids, link, ACS and ATS words, group and driver."
+    return _paragraph(sheet.bottom, hint, MARGIN, y - LINE, sheet.width)
 
 
 def _key(x: float, y: float, what: Verdict | Kind) -> str:
@@ -178,19 +179,19 @@ def _key(x: float, y: float, what: Verdict | Kind) -> str:
     return draw.rect(x + 2, y - 11, 32, 14, f"v{int(what)}")
 
 
-def _lists(page: Page, machine: Machine, y: float) -> float:
+def _lists(sheet: Page, machine: Machine, y: float) -> float:
     """Rules that the site has relaxed, and what was missing."""
     lost = [f"{address}: {cause}" for address, cause in sorted(machine.tree.unread.items())]
-    missing = list(dict.fromkeys([*sorted(page.report.missing), *sorted(machine.missing), *lost]))
+    missing = list(dict.fromkeys([*sorted(sheet.report.missing), *sorted(machine.missing), *lost]))
     if machine.partial:
         missing.insert(0, f"The input ({machine.source}) does not have all functions of the machine.")
-    for title, lines in (("Relaxed by this site", relaxed(page.report)), ("Missing from the input", missing)):
+    for title, lines in (("Relaxed by this site", relaxed(sheet.report)), ("Missing from the input", missing)):
         if lines:
             y += 28
-            page.bottom.append(Text(MARGIN, y, title, "f", 13))
+            sheet.bottom.append(Text(MARGIN, y, title, "f", 13))
             y += 4
         for one in lines[:MOST_LINES]:
-            y = _paragraph(page.bottom, f"- {one}", MARGIN + PAD, y, page.width)
+            y = _paragraph(sheet.bottom, f"- {one}", MARGIN + PAD, y, sheet.width)
         if len(lines) > MOST_LINES:
-            y = _paragraph(page.bottom, f"- and {len(lines) - MOST_LINES} more", MARGIN + PAD, y, page.width)
+            y = _paragraph(sheet.bottom, f"- and {len(lines) - MOST_LINES} more", MARGIN + PAD, y, sheet.width)
     return y

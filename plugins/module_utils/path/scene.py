@@ -18,8 +18,8 @@ from ..pci.address import Address
 from ..pci.machine import Machine
 from ..pci.tree import Function, Tree
 from . import labels
-from .entries import Entry, best, entries
-from .finding import Kind, Report, Verdict
+from .entries import Entry, best, entries, way
+from .finding import Pair, Report, Verdict
 
 FEW = 2  # so many VFs, or functions with the same finding, are still drawn one by one
 # What is above each function that is drawn; a VF hangs below its PF.
@@ -68,7 +68,7 @@ class Scene:
 
     frames: tuple[Frame, ...]
     entries: tuple[Entry, ...]
-    ways: tuple[tuple[Address, Address, Kind], ...]  # each GPU and its nearest NICs
+    ways: tuple[Pair, ...]  # each GPU and its nearest NICs
 
 
 def scene(machine: Machine, report: Report) -> Scene:
@@ -88,8 +88,8 @@ class _Stage:
             for address in entry.places:
                 self.marks.setdefault(address, []).append(entry)
         self.ways: dict[Address, list[str]] = {}
-        for gpu, nic, kind in best(report):
-            self.ways.setdefault(gpu, []).append(f"{kind.name} to {nic}")
+        for pair in sorted(best(report), key=lambda one: (one.gpu, -one.verdict, one.nic)):
+            self.ways.setdefault(pair.gpu, []).append(way(pair))
         self.kids, order = _forest(tree)
         self.shown: dict[Address, bool] = {}
         for address in reversed(order):

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from ..pci.address import Address
 from ..pci.machine import Machine
-from .entries import counts, kinds, relaxed
-from .finding import Kind, Report, Verdict
+from .entries import by_ends, counts, relaxed
+from .finding import Kind, Pair, Report, Verdict
 from .labels import cells, clean, wrapped
 from .scene import Box, Frame, Scene, scene
 
@@ -132,7 +132,7 @@ class _Page:
         gpus, nics = sorted(set(report.gpus)), sorted(set(report.nics))
         if not gpus or not nics:
             return
-        known = kinds(report)
+        known = by_ends(report)
         names = {nic: f"N{number}" for number, nic in enumerate(nics)}
         side = max(cells(str(one)) for one in gpus) + 1
         column = max(9, *(len(name) + 1 for name in names.values()))
@@ -154,9 +154,9 @@ class _Page:
             self._put(one, "- ", "  ")
 
 
-def _kind(known: Mapping[tuple[Address, Address], Kind], report: Report, gpu: Address, nic: Address) -> str:
-    kind = known.get((gpu, nic))
-    words = "?" if kind is None or kind is Kind.UNKNOWN else kind.name
+def _kind(known: Mapping[tuple[Address, Address], Pair], report: Report, gpu: Address, nic: Address) -> str:
+    pair = known.get((gpu, nic))
+    words = "?" if pair is None or pair.kind is Kind.UNKNOWN else pair.kind.name
     return f"{words}*" if nic in report.best.get(gpu, ()) else words
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
+from ansible_collections.vela.gpudirect.plugins.module_utils.core.change import ABSENT
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.host import Host
 from ansible_collections.vela.gpudirect.plugins.module_utils.path.finding import Finding, Kind, Pair, Report, Verdict
 from ansible_collections.vela.gpudirect.plugins.module_utils.pci import sysfs
@@ -22,9 +24,7 @@ MODE = "passthrough_vm"
 def machine_of(fake: fake_pci.Machine, name: str = "") -> Machine:
     """A fake machine as a reader gives it."""
     with tempfile.TemporaryDirectory() as folder:
-        tree = sysfs.read(Host(str(fake.write(Path(folder)).folder)))
-        # What was not read yet of a lazily read file is lost with the folder; all is data by now.
-        return Machine(tree, name=name)
+        return Machine(sysfs.read(Host(str(fake.write(Path(folder)).folder))), name=name)
 
 
 def report_of(machine: Machine, gpus: Iterable[Address] = (), nics: Iterable[Address] = (), **more: object) -> Report:
@@ -64,7 +64,13 @@ def judged(machine: Machine, *findings: Finding, **more: object) -> Report:
     """A report about the GPUs and NICs of a machine: display controllers, and Ethernet and InfiniBand."""
     gpus = of_class(machine, 0x0302)
     fine = Finding("acs_direct_translated", Verdict.OK, "0x5d", "0x5d", pair=(), path=tuple(gpus[:1]))
-    return report_of(machine, gpus, of_class(machine, 0x0200, 0x0207), findings=(fine, *findings), **more)
+    report = report_of(machine, gpus, of_class(machine, 0x0200, 0x0207), findings=(fine, *findings), **more)
+    bad = {hop for one in findings if one.verdict is Verdict.FAIL for hop in one.path}
+    pairs = tuple(
+        replace(one, verdict=Verdict.FAIL) if bad & {one.gpu, *one.up, *one.common, *one.down, one.nic} else one
+        for one in report.pairs
+    )
+    return replace(report, pairs=pairs)
 
 
 def fail(rule: str, *path: Address, verdict: Verdict = Verdict.FAIL, **more: str) -> Finding:
@@ -83,8 +89,13 @@ def rack() -> tuple[Machine, Report]:
 
 def large(vfs: int = 16) -> tuple[Machine, Report]:
     """Eight GPUs and eight NICs where all is well."""
-    machine = machine_of(fake_machines.large(vfs=vfs), "h100-rack07-u21")
+    machine = _large(vfs)
     return machine, judged(machine)
+
+
+@cache
+def _large(vfs: int) -> Machine:
+    return machine_of(fake_machines.large(vfs=vfs), "h100-rack07-u21")
 
 
 def broken(vfs: int = 16) -> tuple[Machine, Report]:
@@ -157,13 +168,26 @@ def empty() -> tuple[Machine, Report]:
 
 def thousand() -> tuple[Machine, Report]:
     """More than a thousand functions, most of them VFs and drives."""
-    fake = fake_machines.large(vfs=64)
-    for number in range(16):
-        ports = fake.switch(fake.port(fake.root(0, domain=1 + number, numa=number % 2), "01.0"), 16)
-        for port in ports[:15]:
-            fake.nvme(port, "", f"nvme{number}n1") if port is ports[0] else fake.testdev(port)
-    machine = machine_of(fake, "storage")
+    machine = replace(_large(16), name="storage")
+    functions = dict(machine.tree.functions)
+    for one in machine.tree:
+        for domain in range(1, 7):
+            kind = one.class_code if one.is_bridge else 0x010802
+            address, parent, physfn = (_in(domain, where) for where in (one.address, one.parent, one.physfn))
+            assert address is not None
+            there = {
+                "address": address,
+                "parent": parent,
+                "physfn": physfn,
+                "root_bus": f"pci{domain:04x}{one.root_bus[7:]}",
+            }
+            functions[address] = replace(one, class_code=kind, sriov=ABSENT, **there)  # type: ignore[arg-type]
+    machine = replace(machine, tree=Tree(functions))
     return machine, judged(machine)
+
+
+def _in(domain: int, address: Address | None) -> Address | None:
+    return None if address is None else replace(address, domain=domain)
 
 
 def circle() -> tuple[Machine, Report]:
