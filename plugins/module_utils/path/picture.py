@@ -66,8 +66,9 @@ class Page:
         for frame in self.plan.frames:
             found.append(draw.rect(frame.x, frame.y, frame.width, frame.height, "frame"))
             found.append(draw.text(frame.title))
+        found += [draw.halo(wire.points) for wire in self.plan.wires if wire.broken]
         for wire in self.plan.wires:
-            found.append(draw.with_tip([wire.tip] if wire.tip else [], draw.line(wire.points, wire.kind, wire.broken)))
+            found.append(draw.with_tip([wire.tip] if wire.tip else [], draw.line(wire.points, wire.kind)))
         for frame in self.plan.frames:
             for one in frame.boxes:
                 box = one.box

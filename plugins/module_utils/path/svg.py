@@ -34,8 +34,8 @@ STYLE = f"""text{{font-family:{FONT};font-size:11px;fill:#1b1b1b;white-space:pre
 .t,.f,.h{{font-weight:bold}}.d{{fill:#3c3c3c}}.b{{font-weight:bold;fill:#fff}}.q{{fill:#6b6b6b}}
 .w{{fill:none;stroke:#9a9a9a;stroke-width:1.2}}.p{{fill:none;stroke-linejoin:round}}
 .x{{fill:none;stroke:#f3a0a6;stroke-width:13;stroke-linejoin:round}}
-.box{{fill:#fff;stroke:#6b6b6b}}.gpu{{fill:#e6f4dc;stroke:#3d6b1f}}.nic{{fill:#dfecfb;stroke:#1f4f82}}
-.nvswitch{{fill:#efe6f7;stroke:#5e3a87}}.vf{{fill:#eef5fd;stroke:#7c9cc0}}.other{{fill:#f4f4f4;stroke:#b5b5b5}}
+.box{{fill:#fff;stroke:#6b6b6b}}.gpu{{fill:#ebe6f8;stroke:#4b3f8f}}.nic{{fill:#dfecfb;stroke:#1f4f82}}
+.nvswitch{{fill:#e4f0ef;stroke:#3f6b6b}}.vf{{fill:#eef5fd;stroke:#7c9cc0}}.other{{fill:#f4f4f4;stroke:#b5b5b5}}
 .bridge{{fill:#fbfbfb;stroke:#6b6b6b}}.frame{{fill:#fcfcf9;stroke:#bdbdb0}}
 .v4{{fill:#ffe1e1;stroke:#c1121f;stroke-width:3.5}}.v3{{fill:url(#unknown);stroke:#5a5a5a;stroke-width:2}}
 .v2{{fill:#fff1cf;stroke:#a35200;stroke-width:2.5}}.v1{{fill:#fff;stroke:#1c5fb8;stroke-width:2.5;stroke-dasharray:6 3}}"""
@@ -76,15 +76,23 @@ def text(one: Text) -> str:
     return rect(left - side, top - 2, right - left + 2 * side, bottom - top + 4, fill=COLOURS[one.band]) + drawn
 
 
-def line(points: Sequence[tuple[float, float]], kind: Kind | None, broken: bool = False) -> str:
-    """A wire; one that is a way has the look of its kind, and red beside it where something on the way fails."""
-    where = " ".join(f"{number(x)},{number(y)}" for x, y in points)
+def halo(points: Sequence[tuple[float, float]]) -> str:
+    """The red beside a wire on whose way something fails."""
+    return f'<polyline points="{_where(points)}" class="x"/>'
+
+
+def line(points: Sequence[tuple[float, float]], kind: Kind | None) -> str:
+    """A wire; one that is a way has the look of its kind."""
+    where = _where(points)
     if kind is None:
         return f'<polyline points="{where}" class="w"/>'
     colour, width, dashes = WAYS[kind]
     dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
-    drawn = f'<polyline points="{where}" class="p" stroke="{colour}" stroke-width="{width}"{dashed}/>'
-    return f'<polyline points="{where}" class="x"/>{drawn}' if broken else drawn
+    return f'<polyline points="{where}" class="p" stroke="{colour}" stroke-width="{width}"{dashed}/>'
+
+
+def _where(points: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{number(x)},{number(y)}" for x, y in points)
 
 
 def with_tip(tip: Iterable[str], *parts: str) -> str:

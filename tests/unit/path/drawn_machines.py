@@ -161,6 +161,20 @@ def on_root_ports() -> tuple[Machine, Report]:
     return machine, judged(machine, fail("nearest_is_far", *of_class(machine, 0x0302)[1:], verdict=Verdict.WARN))
 
 
+def four_nodes() -> tuple[Machine, Report]:
+    """Four NUMA nodes, a GPU on each, NICs on the first only, and two NVSwitches."""
+    fake = fake_pci.Machine()
+    for node in range(4):
+        root = fake.root(0x20 * node, numa=node)
+        fake.gpu(fake.port(root, "01.0"))
+        if not node:
+            fake.connectx(fake.port(root, "02.0"), "ens1", "94:6d:ae:00:00:01")
+        if node > 1:
+            fake.plug(fake.port(root, "03.0"), "00.0", vendor=0x10DE, device=0x22A3, class_code=0x068000)
+    machine = machine_of(fake, "four-nodes")
+    return machine, judged(machine, fail("nearest_is_far", of_class(machine, 0x0302)[3], verdict=Verdict.WARN))
+
+
 def empty() -> tuple[Machine, Report]:
     """Nothing at all."""
     return Machine(Tree()), Report("", "")
@@ -226,6 +240,6 @@ def long_names() -> tuple[Machine, Report]:
 
 
 ALL: dict[str, Callable[[], tuple[Machine, Report]]] = {
-    "rack": rack, "large": large, "broken": broken, "cascaded": cascaded, "cloud": cloud, "root_ports": on_root_ports,
+    "rack": rack, "large": large, "broken": broken, "cascaded": cascaded, "cloud": cloud, "root_ports": on_root_ports, "four_nodes": four_nodes,
     "empty": empty, "thousand": thousand, "circle": circle, "hostile": hostile, "long_names": long_names,
 }  # fmt: skip
