@@ -1,0 +1,118 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A report as plain data in a stable order, and as lines for people. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from .finding import Finding, Kind, Report, Verdict
+from .rules import RULES
+
+_WORST_FIRST = sorted(Verdict, reverse=True)
+
+
+def plain(report: Report) -> dict[str, Any]:
+    """The report as JSON has it. ``kinds`` has a row for each GPU and a column for each NIC, in the order of these lists."""
+    kinds = {(pair.gpu, pair.nic): pair.kind.name for pair in report.pairs}
+    return {
+        "name": report.name,
+        "source": report.source,
+        "mode": report.mode,
+        "verdict": report.verdict.name,
+        "gpus": [str(one) for one in report.gpus],
+        "nics": [str(one) for one in report.nics],
+        "kinds": [[kinds[gpu, nic] for nic in report.nics] for gpu in report.gpus],
+        "best": {str(gpu): [str(nic) for nic in report.best.get(gpu, ())] for gpu in report.gpus},
+        "pairs": [
+            {
+                "gpu": str(pair.gpu),
+                "nic": str(pair.nic),
+                "kind": pair.kind.name,
+                "up": [str(one) for one in pair.up],
+                "common": [str(one) for one in pair.common],
+                "down": [str(one) for one in pair.down],
+                "verdict": pair.verdict.name,
+            }
+            for pair in report.pairs
+            if pair.judged
+        ],
+        "findings": [_plain(one) for one in ordered(report)],
+        "relaxed": [{"rule": one.rule, "reason": one.reason, "findings": one.findings} for one in report.relaxed],
+        "missing": list(report.missing),
+    }
+
+
+def ordered(report: Report) -> list[Finding]:
+    """The findings, worst first, and among equals in the order of the rules and of the paths."""
+    places = {name: place for place, name in enumerate(RULES)}
+    return sorted(report.findings, key=lambda one: (-one.verdict, places.get(one.rule, len(places)), one.path))
+
+
+def _plain(finding: Finding) -> dict[str, Any]:
+    """One finding; what is empty is left out."""
+    found: dict[str, Any] = {"rule": finding.rule, "verdict": finding.verdict.name, "found": finding.found}
+    texts = {name: getattr(finding, name) for name in ("wanted", "why", "remedy", "relaxed")}
+    found.update({name: text for name, text in texts.items() if text})
+    if finding.path:
+        found["path"] = [str(one) for one in finding.path]
+    if finding.pairs:
+        found["pairs"] = [f"{gpu} {nic}" for gpu, nic in finding.pairs]
+    if finding.count > 1:
+        found["count"] = finding.count
+    return found
+
+
+# For people ------------------------------------------------------------------------------
+
+
+def text(report: Report) -> list[str]:
+    """Lines for people: the verdict, what is not as wanted and what to do, what was relaxed, what was missing.
+
+    What is as wanted is a number. Findings of one rule that differ in nothing but where they are share their lines.
+    """
+    name = f"{report.name}: " if report.name else ""
+    lines = [f"{name}{report.verdict.name} ({report.mode}; {_numbers(report)})"]
+    lines += _distances(report)
+    lines += _failing(report)
+    for one in report.findings:
+        if one.relaxed:
+            lines.append(f"relaxed {one.rule}{_where(one)}: {one.found}. Reason: {one.relaxed}")
+    lines += [f"not in the input: {one}" for one in report.missing]
+    return lines
+
+
+def _numbers(report: Report) -> str:
+    fine = sum(one.count for one in report.findings if one.verdict == Verdict.OK and not one.relaxed)
+    return f"{len(report.gpus)} GPUs, {len(report.nics)} NICs; {fine} checks as wanted"
+
+
+def _distances(report: Report) -> Iterator[str]:
+    """How many GPUs have their nearest NIC how far away."""
+    kinds: dict[Kind, int] = {}
+    for gpu in report.gpus:
+        near = [pair.kind for pair in report.pairs if pair.gpu == gpu and pair.judged]
+        if near:
+            kinds[min(near)] = kinds.get(min(near), 0) + 1
+    if kinds:
+        yield "nearest NIC: " + ", ".join(f"{kind.name} of {kinds[kind]} GPUs" for kind in sorted(kinds))
+
+
+def _failing(report: Report) -> Iterator[str]:
+    groups: dict[tuple[str, ...], list[Finding]] = {}
+    for one in ordered(report):
+        if one.verdict != Verdict.OK:
+            key = (one.verdict.name, one.rule, one.found, one.wanted, one.remedy)
+            groups.setdefault(key, []).append(one)
+    for (verdict, rule, found, wanted, remedy), findings in groups.items():
+        places = [_where(one).strip() for one in findings]
+        where = f" {'; '.join(place for place in places if place)}" if any(places) else ""
+        yield f"{verdict} {rule}{where}: found {found}{f'; wanted {wanted}' if wanted else ''}"
+        if remedy:
+            yield f"    {remedy}"
+
+
+def _where(finding: Finding) -> str:
+    return f" {' > '.join(str(one) for one in finding.path)}" if finding.path else ""
