@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Union
 
 from .path import parts, registers, whole
-
 from .path.finding import Finding, Pair, Relaxed, Report, Verdict
 from .path.intent import PathIntent, Relaxation, parse
 from .path.policy import VIRTIO
@@ -127,7 +126,8 @@ def _finding(view: View, name: str, seen: Seen) -> Finding:
         way = view.ways[subject]
         path = (subject[0], *way.up, *way.common[:1], *way.down, subject[1])
     pair = pairs[0] if len(pairs) == 1 else ()
-    return Finding(name, verdict, found, wanted, rule.why, rule.remedy, pair, path, pairs=pairs)
+    remedy = rule.if_unknown if verdict == Verdict.UNKNOWN else rule.remedy
+    return Finding(name, verdict, found, wanted, rule.why, remedy, pair, path, pairs=pairs)
 
 
 def _pairs_of(view: View, one: Address) -> Iterator[tuple[Address, Address]]:

@@ -83,9 +83,12 @@ def _word(cpuinfo: Text, name: str) -> Text:
 
 
 def _architecture(host: Host, vendor: Text) -> Text:
-    """Of a captured tree the makers tell, since its files do not name the architecture."""
+    """Of a captured tree the kernel's own word (Linux 6.1 and newer), or what the maker of the processor tells."""
     if not host.captured:
         return host.machine()
+    told = host.read_text("/proc/sys/kernel/arch")
+    if isinstance(told, str):
+        return told.strip()
     return "x86_64" if vendor in ("GenuineIntel", "AuthenticAMD", "HygonGenuine") else NOT_TOLD
 
 
@@ -142,19 +145,19 @@ def _encryption(host: Host, flags: Text, arguments: Text) -> Text:
     has = set(flags.split())
     if "tdx_guest" in has:
         return "tdx"
-    able = sorted(has & _ENCRYPTS)
-    if not able:
+    if not has & _ENCRYPTS:
         return ABSENT
     words = arguments.split() if isinstance(arguments, str) else []
-    if "mem_encrypt=on" in words and "sme" in has:
+    if "sme" in has and "mem_encrypt=on" in words:
         return "sme"
-    guests = [name for name in ("sev", "sev_es", "sev_snp") if _allowed(host, "kvm_amd", name)]
-    guests += ["tdx"] if _allowed(host, "kvm_intel", "tdx") else []
-    if guests:
-        return Unreadable(f"KVM may start encrypted guests ({', '.join(guests)}); whether it does is not told")
-    if "mem_encrypt=off" in words or "sme" not in has:
-        return ABSENT
-    return Unreadable(f"the processor has {', '.join(able)}; whether the kernel uses it is not told without mem_encrypt=")
+    doubts = [
+        f"KVM may start {name} guests" for name in ("sev", "sev_es", "sev_snp") if _allowed(host, "kvm_amd", name)
+    ]
+    doubts += ["KVM may start tdx guests"] * _allowed(host, "kvm_intel", "tdx")
+    doubts += ["the kernel may use sme, since mem_encrypt= is not set"] * (
+        "sme" in has and "mem_encrypt=off" not in words
+    )
+    return Unreadable("; ".join(doubts)) if doubts else ABSENT
 
 
 def _allowed(host: Host, module: str, parameter: str) -> bool:

@@ -46,7 +46,7 @@ def _linked(view: View, name: str, words: Callable[[int], str]) -> Looks:
                 Verdict.UNKNOWN,
                 lower.address,
                 f"its link {name} is not known{_cause(now)}",
-                f"all that both ends can",
+                "all that both ends can",
             )
         elif now >= min(limits):
             yield _OK

@@ -75,6 +75,7 @@ def text(report: Report) -> list[str]:
     """
     name = f"{report.name}: " if report.name else ""
     lines = [f"{name}{report.verdict.name} ({report.mode}; {_numbers(report)})"]
+    lines += [one.found for one in report.findings if one.rule == "not_applicable"]
     lines += _distances(report)
     lines += _failing(report)
     for one in report.findings:
@@ -86,7 +87,12 @@ def text(report: Report) -> list[str]:
 
 def _numbers(report: Report) -> str:
     fine = sum(one.count for one in report.findings if one.verdict == Verdict.OK and not one.relaxed)
-    return f"{len(report.gpus)} GPUs, {len(report.nics)} NICs; {fine} checks as wanted"
+    counts = _counted(len(report.gpus), "GPU"), _counted(len(report.nics), "NIC"), _counted(fine, "check")
+    return f"{counts[0]}, {counts[1]}; {counts[2]} as wanted"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _distances(report: Report) -> Iterator[str]:
@@ -97,22 +103,34 @@ def _distances(report: Report) -> Iterator[str]:
         if near:
             kinds[min(near)] = kinds.get(min(near), 0) + 1
     if kinds:
-        yield "nearest NIC: " + ", ".join(f"{kind.name} of {kinds[kind]} GPUs" for kind in sorted(kinds))
+        yield "nearest NIC: " + ", ".join(f"{kind.name} of {_counted(kinds[kind], 'GPU')}" for kind in sorted(kinds))
 
 
 def _failing(report: Report) -> Iterator[str]:
+    """A line for each thing that is not as wanted; what to do comes after all lines in a row that it mends."""
     groups: dict[tuple[str, ...], list[Finding]] = {}
     for one in ordered(report):
         if one.verdict != Verdict.OK:
             key = (one.verdict.name, one.rule, one.found, one.wanted, one.remedy)
             groups.setdefault(key, []).append(one)
+    last = ""
     for (verdict, rule, found, wanted, remedy), findings in groups.items():
-        places = [_where(one).strip() for one in findings]
-        where = f" {'; '.join(place for place in places if place)}" if any(places) else ""
-        yield f"{verdict} {rule}{where}: found {found}{f'; wanted {wanted}' if wanted else ''}"
-        if remedy:
-            yield f"    {remedy}"
+        if last and remedy != last:
+            yield f"    {last}"
+        last = remedy
+        where = "; ".join(_where(one).strip() for one in findings if one.path)
+        yield f"{verdict} {rule}{f' {where}' if where else ''}: found {found}{f', wanted {wanted}' if wanted else ''}"
+    if last:
+        yield f"    {last}"
 
 
 def _where(finding: Finding) -> str:
-    return f" {' > '.join(str(one) for one in finding.path)}" if finding.path else ""
+    """The functions that it is about, and where that is something between, which GPU and NIC."""
+    if not finding.path:
+        return ""
+    place = " > ".join(str(one) for one in finding.path)
+    if len(finding.path) > 1 or finding.path[0] in {one for pair in finding.pairs for one in pair}:
+        return f" {place}"
+    if len(finding.pairs) == 1:
+        return f" {place} (between {finding.pairs[0][0]} and {finding.pairs[0][1]})"
+    return f" {place} (between {len(finding.pairs)} pairs)" if finding.pairs else f" {place}"

@@ -19,7 +19,10 @@ _DIRECT = (PASSTHROUGH, BARE_METAL)
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule. ``modes`` are the classes of hosts that it is judged for; ``source`` is where it comes from."""
+    """One rule. ``modes`` are the classes of hosts that it is judged for; ``source`` is where it comes from.
+
+    ``remedy`` is for what is not as wanted, ``if_unknown`` for what could not be judged.
+    """
 
     name: str
     title: str
@@ -27,6 +30,7 @@ class Rule:
     why: str
     remedy: str
     source: str = ""
+    if_unknown: str = "Read the host as root, or give input that has it."
 
 
 _TABLE: tuple[Rule, ...] = (
@@ -104,6 +108,7 @@ _TABLE: tuple[Rule, ...] = (
         _VM,
         "Direct access of devices to encrypted memory needs support in each device; with peers it is not proven.",
         "Switch memory encryption off (mem_encrypt=off, or in the BIOS), or relax the rule with the reason.",
+        if_unknown="Switch it off by name (mem_encrypt=off, kvm_amd.sev=0, or in the BIOS), or relax the rule with the reason.",
     ),
     Rule(
         "iommufd",
@@ -129,6 +134,7 @@ _TABLE: tuple[Rule, ...] = (
         "Such a NIC wants other bits on the ports to its second function (NVIDIA rdma_topo); this product does not judge them yet.",
         "Judge these paths with rdma_topo check.",
         "NVIDIA rdma_topo (rdma-core)",
+        if_unknown="Judge these paths with rdma_topo check, or relax the rule with the reason.",
     ),
     Rule(
         "numa_told",
