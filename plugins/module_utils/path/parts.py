@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ..core.change import Absent, Unreadable
 from ..pci.address import Address
 from ..pci.tree import Function, Number
+from .devices import in_order
 from .finding import Verdict
 from .view import Looks, Seen, View
 
@@ -233,7 +234,10 @@ def groups_viable(view: View) -> Looks:
 
 
 def _viable(view: View, one: Function, group: int) -> Seen:
-    members = [member for member in view.members(group) if not member.is_bridge]
+    members: Sequence[Function] = view.members(group)
+    if len(members) == 1 and one.driver in _GIVES_AWAY:
+        return _OK  # as of nearly all: there may be a hundred VFs
+    members = [member for member in in_order(members) if not member.is_bridge]
     wanted = f"only vfio-pci in group {group}"
     held = [each for each in members if isinstance(each.driver, str) and each.driver not in _GIVES_AWAY]
     if held:

@@ -121,6 +121,8 @@ class Routes:
 
     def _split(self, one: Function, other: Function) -> tuple[Chain, Chain, Chain, bool]:
         first, second = self._found(one.parent), self._found(other.parent)
+        if first.whole and second.whole and first.chain[-1:] != second.chain[-1:]:  # most pairs, and found at once
+            return first.chain, (), second.chain[::-1], bool(one.root_bus and other.root_bus)
         ours = {address: place for place, address in enumerate(first.chain)}
         for place, address in enumerate(second.chain):
             if address in ours:

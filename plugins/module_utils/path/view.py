@@ -110,8 +110,12 @@ class View:
         """The functions of a group. All groups are gathered at the first question."""
         if not self._groups:
             for one in self.machine.tree.functions.values():
-                if isinstance(one.iommu_group, int):
-                    self._groups.setdefault(one.iommu_group, []).append(one)
+                group = one.iommu_group
+                if isinstance(group, int):
+                    if group in self._groups:
+                        self._groups[group].append(one)
+                    else:
+                        self._groups[group] = [one]
         return self._groups.get(number, [])
 
     def get(self, address: Address) -> Function:
