@@ -125,16 +125,18 @@ def bars_size(view: View) -> Looks:
 
 
 def _one_node(view: View) -> bool:
+    """Whether there is only one node to be on."""
     nodes = view.platform.numa_nodes
     return isinstance(nodes, tuple) and len(nodes) == 1
 
 
 def numa_told(view: View) -> Looks:
-    """The kernel says -1 where the firmware says nothing."""
+    """The kernel says -1 where the firmware says nothing, which is right for one node, but of a guest its maker's omission."""
+    needless = _one_node(view) and view.platform.is_guest is not True
     for one in _devices(view):
         if isinstance(one.numa_node, Unreadable):
             yield Verdict.UNKNOWN, one.address, f"its NUMA node cannot be read: {one.numa_node.cause}", "a NUMA node"
-        elif isinstance(one.numa_node, Absent) and not _one_node(view):
+        elif isinstance(one.numa_node, Absent) and not needless:
             yield Verdict.WARN, one.address, "no NUMA node is told", "a NUMA node"
         else:
             yield _OK

@@ -90,7 +90,7 @@ _TABLE: tuple[Rule, ...] = (
         "no_noats",
         "ATS is not switched off on the kernel command line",
         _VM,
-        "pci=noats switches ATS off everywhere and makes ports block translated requests.",
+        "The argument pci=noats switches ATS off everywhere and makes ports block translated requests.",
         "Take noats out of pci= on the kernel command line and start the host again.",
         "Linux drivers/pci/ats.c, drivers/pci/pci.c",
     ),
