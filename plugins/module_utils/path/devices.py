@@ -34,7 +34,9 @@ class Devices:
     nics: tuple[Function, ...] = ()
     vfs: tuple[Function, ...] = ()
     unsupported: tuple[Function, ...] = ()  # NICs whose driver is mlx4
-    untold: tuple[Function, ...] = ()  # what may be a NIC, since its RDMA devices could not be learnt
+    untold: tuple[
+        Function, ...
+    ] = ()  # what may be a NIC: its RDMA devices, or what captures leave out with them, are unread
     data_direct: bool = False  # a ConnectX-8 has its second function in this machine
     # By PF: its judged VFs.
     vfs_of: dict[Address, tuple[Function, ...]] = field(default_factory=dict, hash=False)
@@ -67,7 +69,7 @@ def devices_of(machine: Machine, intent: PathIntent) -> Devices:
         if kind in _NETWORK and one.physfn is None:
             if one.vendor == MELLANOX or one.rdma:
                 (unsupported if is_mlx4(one) else nics).append(one)
-            elif "rdma" in one.unread:
+            elif "rdma" in one.unread or "netdevs" in one.unread:
                 untold.append(one)
         elif _is_gpu(one, kind):
             gpus.append(one)

@@ -8,13 +8,12 @@ from dataclasses import fields, replace
 from typing import Any
 
 from ansible_collections.vela.gpudirect.plugins.module_utils import p2p
-from ansible_collections.vela.gpudirect.plugins.module_utils.core.change import Unreadable
 from ansible_collections.vela.gpudirect.plugins.module_utils.path.finding import Kind, Verdict, worst
 from ansible_collections.vela.gpudirect.plugins.module_utils.path.intent import PathIntent
 from ansible_collections.vela.gpudirect.plugins.module_utils.path.plain import plain, text
 from ansible_collections.vela.gpudirect.plugins.module_utils.path.policy import MODES
 from ansible_collections.vela.gpudirect.plugins.module_utils.path.routes import Routes
-from ansible_collections.vela.gpudirect.plugins.module_utils.pci.capabilities import Capabilities
+from ansible_collections.vela.gpudirect.plugins.module_utils.pci.capabilities import Capabilities, Words
 from ansible_collections.vela.gpudirect.plugins.module_utils.pci.machine import Machine
 from ansible_collections.vela.gpudirect.plugins.module_utils.pci.tree import Function, Link, Tree
 from hypothesis import given
@@ -107,21 +106,21 @@ def test_knowing_nothing_of_the_registers_is_never_fine(machine: Machine, intent
         assert report.verdict >= Verdict.UNKNOWN
 
 
+def as_wanted(one: Function, want: p2p.AcsWant | None) -> Function:
+    """A port with the bits that are wanted of it, where it has such words."""
+    assert one.told is not None
+    if want is None or not isinstance(one.told.acs, Words):
+        return one
+    control = (one.told.acs.control | want.set_bits) & ~want.clear_bits
+    return replace(one, told=replace(one.told, acs=Words(0x5F, control)))
+
+
 @given(machines(), st.sampled_from(MODES))
 def test_what_is_wanted_is_what_is_judged(machine: Machine, mode: str) -> None:
     """A machine whose ports have just what is wanted of them has no finding about these bits."""
     intent = PathIntent(mode=mode)
     wanted = p2p.wanted_words(machine, intent)
-    functions = []
-    for one in machine.tree:
-        want = wanted.get(one.address)
-        if want is not None and one.told is not None and not isinstance(one.told.acs, Unreadable):
-            words = type(one.told.acs) is not type(GONE) and hasattr(one.told.acs, "control")
-            if words:
-                control = (one.told.acs.control | want.set_bits) & ~want.clear_bits  # type: ignore[union-attr]
-                acs = replace(one.told.acs, capability=0x5F, control=control)  # type: ignore[type-var]
-                one = replace(one, told=replace(one.told, acs=acs))
-        functions.append(one)
+    functions = [as_wanted(one, wanted.get(one.address)) for one in machine.tree]
     for finding in p2p.judge(with_functions(machine, functions), intent).findings:
         if finding.rule in ("acs_redirect", "acs_direct_translated", "acs_dt_capable", "acs_translation_blocking"):
             assert finding.verdict != Verdict.FAIL or "no ACS" in finding.found
