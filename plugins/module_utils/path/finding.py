@@ -42,6 +42,8 @@ class Finding:
 
     ``pair`` is empty for what concerns the machine or one device; ``path`` are the functions that it is about, from the GPU to the
     NIC. ``relaxed`` is the site's reason where it has relaxed the rule; the verdict is then OK and ``found`` says what is so.
+    A port may be on the way of many pairs: ``pairs`` has all, ``pair`` the one where there is only one. What is as wanted is one
+    finding for each rule, whose ``count`` says how many things were looked at.
     """
 
     rule: str
@@ -53,11 +55,17 @@ class Finding:
     pair: tuple[Address, ...] = ()
     path: tuple[Address, ...] = ()
     relaxed: str = ""
+    pairs: tuple[tuple[Address, Address], ...] = ()
+    count: int = 1
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A GPU and a NIC: how far apart, and the bridges on the way, from the GPU up to the one in common and down to the NIC."""
+    """A GPU and a NIC: how far apart, and the bridges on the way, from the GPU up to the one in common and down to the NIC.
+
+    ``verdict`` is the greatest of the findings about the two and the ports between them; rules about the whole machine stand
+    for themselves. A pair that is not ``judged`` (there is a nearer NIC) has UNKNOWN.
+    """
 
     gpu: Address
     nic: Address
@@ -66,6 +74,16 @@ class Pair:
     common: tuple[Address, ...] = ()  # the bridge in common and all above it; empty: none below the root complex
     down: tuple[Address, ...] = ()  # bridges above the NIC and below what is in common, nearest to the NIC last
     verdict: Verdict = Verdict.OK
+    judged: bool = True
+
+
+@dataclass(frozen=True)
+class Relaxed:
+    """A rule that the site has relaxed, with its reason and how many findings that took out of the verdict."""
+
+    rule: str
+    reason: str
+    findings: int = 0
 
 
 @dataclass(frozen=True)
@@ -80,6 +98,8 @@ class Report:
     best: Mapping[Address, tuple[Address, ...]] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     missing: tuple[str, ...] = ()  # what the input does not have, in sentences
+    relaxed: tuple[Relaxed, ...] = ()
+    source: str = ""  # the kind of input
 
     @property
     def verdict(self) -> Verdict:

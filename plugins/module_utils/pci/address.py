@@ -38,6 +38,10 @@ class Address:
             int(match["domain"] or "0", 16), int(match["bus"], 16), int(match["device"], 16), int(match["function"])
         )
 
+    def __hash__(self) -> int:
+        # Policies look addresses up by the thousand; the one that dataclass makes builds a tuple first.
+        return self.domain << 16 | self.bus << 8 | self.device << 3 | self.function
+
     def __str__(self) -> str:
         return f"{self.domain:04x}:{self.bus:02x}:{self.device:02x}.{self.function:x}"
 

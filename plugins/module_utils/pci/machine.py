@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Union
 
-from ..core.change import Absent, Text, Unreadable
+from ..core.change import ABSENT, Absent, Text, Unreadable
 from .tree import Tree
 
 NOT_TOLD = Unreadable("the input does not say it")
@@ -48,6 +48,7 @@ class Platform:
     unsafe_interrupts: Flag = NOT_TOLD  # of vfio_iommu_type1; ABSENT: the module is not loaded
     is_guest: Flag = NOT_TOLD  # a virtual machine itself
     numa_nodes: Numbers = NOT_TOLD
+    iommufd: Flag = ABSENT  # whether a guest uses it for its devices; ABSENT: no guest is known
 
 
 @dataclass(frozen=True)
