@@ -222,13 +222,13 @@ class _Placing:
         steps = [step for step in member.name.split("/") if step not in ("", ".")]
         if not steps:
             return "" if member.kind == tar.FOLDER else "no name of a captured file"
-        at: Union[_Folder, None] = self.root
+        at = self.root
         for step in steps if member.kind == tar.FOLDER else steps[:-1]:
-            at = self.folder(at, step)
-            if at is None or self.room < 0:
+            below = self.folder(at, step)
+            if below is None or self.room < 0:
                 return "something in the place of another member"
+            at = below
         if member.kind != tar.FOLDER:
-            assert at is not None, "the root is a folder"
             if isinstance(at.names.get(steps[-1]), _Folder):
                 return "something in the place of another member"
             if member.kind == tar.FILE and member.data is None:

@@ -148,7 +148,7 @@ def _is_header(line: str) -> bool:
 
 def _lspci(text: str, name: str) -> Machine:
     try:
-        from . import lspci  # noqa: PLC0415  # only where it is needed
+        from . import lspci  # type: ignore[attr-defined,unused-ignore]  # noqa: PLC0415
     except ImportError:
         advice = "Give a captured /sys, or the XML of lstopo."
         raise _problem(name, "is text of lspci, which this version cannot read", advice) from None

@@ -206,6 +206,7 @@ def _headers(stream: Unpacked, limits: Limits) -> Iterator[Member]:
         size = int(said["size"]) if re.fullmatch("[0-9]{1,15}", said.get("size", "")) else size
         yield _member(header, kind, size, said)
         said = {}
+    raise stream.bad("is cut off: it has no end", "Copy it again.")
 
 
 def _body(stream: Unpacked, size: int) -> bytes:
