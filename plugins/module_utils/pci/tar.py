@@ -76,7 +76,7 @@ class Unpacked:
         self.at = self.out = self.streams = 0
         self.kind = compression(data)
         self.machine: Any = self._fresh() if self.kind else None
-        self.buffer = b""
+        self.buffer, self.start = b"", 0  # what came out and was not read yet begins there
         self.rest = b""
 
     def _fresh(self) -> Any:
@@ -89,16 +89,14 @@ class Unpacked:
 
     def read(self, size: int) -> bytes:
         """As many bytes as asked for; fewer only at the end."""
-        parts, have = [self.buffer], len(self.buffer)
-        while have < size:
+        while len(self.buffer) - self.start < size:
             piece = self._piece()
             if not piece:
                 break
-            parts.append(piece)
-            have += len(piece)
-        whole = b"".join(parts)
-        self.buffer = whole[size:]
-        return whole[:size]
+            self.buffer, self.start = self.buffer[self.start :] + piece, 0
+        found = self.buffer[self.start : self.start + size]
+        self.start += len(found)
+        return found
 
     def skip(self, size: int) -> bool:
         """Pass over bytes; False where there are not as many."""
