@@ -10,8 +10,8 @@ unpacked to a disk, so nothing can be written outside a folder, left behind, or 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Union
 
@@ -31,6 +31,14 @@ _MOST_LINKS, _MOST_STEPS, _LONGEST = 40, 2048, 4096
 _MOST_FUNCTIONS = 10_000
 _SET_ID = 0o6000
 _SAID = 3  # names of a sentence
+
+
+MachineOf = Callable[[Host, str, str], Machine]  # host, name, source
+
+
+def tree_alone(host: Host, name: str, source: str) -> Machine:
+    """The machine of a host with its PCI tree, and nothing about the platform."""
+    return Machine(sysfs.read(host), name=name, source=source)
 
 
 @dataclass
@@ -136,8 +144,13 @@ class Archived(Host):
         return at[-1]
 
 
-def read(data: bytes, name: str = "", limits: Union[tar.Limits, None] = None) -> Machine:
-    """The machine of an archive; UnreadableState where it is damaged, too large, or has no PCI devices in it."""
+def read(
+    data: bytes, name: str = "", limits: Union[tar.Limits, None] = None, machine_of: MachineOf = tree_alone
+) -> Machine:
+    """The machine of an archive; UnreadableState where it is damaged, too large, or has no PCI devices in it.
+
+    ``machine_of`` reads the host that the archive holds.
+    """
     root, left_out = _unpacked(data, name, limits or tar.Limits())
     roots = list(_roots(root))
     if len(roots) != 1:
@@ -150,8 +163,8 @@ def read(data: bytes, name: str = "", limits: Union[tar.Limits, None] = None) ->
     if isinstance(devices, tuple) and len(devices) > _MOST_FUNCTIONS:
         fact, found = "has too many PCI devices in it", str(len(devices))
         raise UnreadableState([Problem(name, fact, "Capture it again.", found, f"at most {_MOST_FUNCTIONS}")])
-    tree = sysfs.read(host)
-    return Machine(tree, name=name, source=SOURCE, missing=tuple(_sentences(left_out)))
+    machine = machine_of(host, name, SOURCE)
+    return replace(machine, missing=(*machine.missing, *_sentences(left_out)))
 
 
 def _unpacked(data: bytes, name: str, limits: tar.Limits) -> tuple[_Folder, dict[str, list[str]]]:

@@ -67,12 +67,14 @@ def _functions(text: str) -> Iterator[Function]:
 def _fields(text: str) -> dict[str, Any]:
     """Class, ids, revision and driver, as far as the line has them."""
     kind, ids, revision, driver = (one.match(text) for one in (_KIND, _IDS, _REVISION, _DRIVER))
-    found: dict[str, Any] = {"class_code": int(kind[1], 16) << 8 if kind else 0}
+    found: dict[str, Any] = {}
+    if kind:  # without its last two digits
+        found.update(class_code=int(kind[1], 16) << 8, unread={"class_code": ASK})
     if ids:
         found.update(vendor=int(ids[1], 16), device=int(ids[2], 16))
     if revision:
         found["revision"] = int(revision[1], 16)
     if driver:
         found["driver"] = ABSENT if driver[1] in _NO_DRIVER else driver[1]
-    is_bridge = found["class_code"] >> 8 in (0x0604, 0x0609)
+    is_bridge = found.get("class_code", 0) >> 8 in (0x0604, 0x0609)
     return {**found, "sriov": ABSENT if is_bridge else Unreadable(ASK)}

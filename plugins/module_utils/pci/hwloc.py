@@ -27,8 +27,8 @@ ASK = "hwloc does not tell it; run lspci -vvv as root, or host_topology_info, on
 
 _KIND = re.compile(
     r"(?P<kind>[0-9a-f]{4}) \[(?P<vendor>[0-9a-f]{4}):(?P<device>[0-9a-f]{4})\]"
-    r" \[(?P<subsystem_vendor>[0-9a-f]{4}):(?P<subsystem_device>[0-9a-f]{4})\]"
-    r" (?P<revision>[0-9a-f]{2})(?: (?P<interface>[0-9a-f]{2}))?"
+    r"(?: \[(?P<subsystem_vendor>[0-9a-f]{4}):(?P<subsystem_device>[0-9a-f]{4})\]"
+    r" (?P<revision>[0-9a-f]{2})(?: (?P<interface>[0-9a-f]{2}))?)?"
 )
 _BUSES = re.compile(r"(?P<domain>[0-9a-f]{4,8}):\[(?P<first>[0-9a-f]{2})-(?P<last>[0-9a-f]{2})\]")
 _DISKS, _NETDEVS, _RDMA = "disks", "netdevs", "rdma"
@@ -115,7 +115,8 @@ class _Walk:
         if match is None:
             wanted = "class [vendor:device] [subsystem] revision"
             raise self.bad(element, "pci_type is not understood", element.get("pci_type"), wanted)
-        ids = {name: int(match[name], 16) for name in ("vendor", "device", "subsystem_vendor", "subsystem_device")}
+        told = ("vendor", "device", "subsystem_vendor", "subsystem_device", "revision")
+        ids = {name: int(match[name], 16) for name in told if match[name]}
         # hwloc 1 and 2 do not tell the programming interface: it is 0 then.
         class_code = int(match["kind"], 16) << 8 | int(match["interface"] or "0", 16)
         buses = _BUSES.fullmatch(element.get("bridge_pci")) if element.get("type") == "Bridge" else None
@@ -127,7 +128,7 @@ class _Walk:
             **bridge,
             **self.attached(element),
             class_code=class_code,
-            revision=int(match["revision"], 16),
+            unread={} if match["interface"] else {"class_code": ASK},
             parent=place.parent,
             root_bus=place.root_bus,
             numa_node=self.numa_node(above),

@@ -93,8 +93,7 @@ def _pci(words: dict[str, str], kind: str, name: str, line: int) -> dict[str, st
     return {
         "pci_busid": words["busid"],
         "bridge_pci": words.get("buses", ""),
-        # Neither subsystem nor revision is in the text.
-        "pci_type": f"{class_[1]} [{ids}] [0000:0000] 00",
+        "pci_type": f"{class_[1]} [{ids}]",  # neither subsystem nor revision is in the text
         "pci_link_speed": link[1] if link else "",
     }
 

@@ -224,14 +224,15 @@ def _with(function: Function, net: Net) -> Function:
 
 
 def _ids(element: Element) -> Mapping[str, int]:
+    """Those that the file has; NCCL asks the guest for the others."""
     names = {"class_code": "class"}
     words = ("vendor", "device", "subsystem_vendor", "subsystem_device", "class_code")
-    return {word: _hexadecimal(element.get(names.get(word, word))) for word in words}
+    found = {word: _hexadecimal(element.get(names.get(word, word))) for word in words}
+    return {word: number for word, number in found.items() if number is not None}
 
 
-def _hexadecimal(text: str) -> int:
-    """0 where the file leaves an id to NCCL, which asks the guest for it."""
-    return int(text, 16) if re.fullmatch("0x[0-9a-fA-F]{1,6}", text) else 0
+def _hexadecimal(text: str) -> Union[int, None]:
+    return int(text, 16) if re.fullmatch("0x[0-9a-fA-F]{1,6}", text) else None
 
 
 def _guid(text: str) -> int:

@@ -13,6 +13,7 @@ from typing import Any, Union
 
 from ..core.change import ABSENT, Absent, Unreadable
 from ..core.errors import Problem, UnreadableState
+from . import capabilities
 from .address import Address
 from .capabilities import Ats, Capabilities, Express, Words
 from .config_space import ConfigSpace
@@ -23,7 +24,8 @@ SOURCE = "host_topology_info"
 
 _UNTOLD = Unreadable("the result of host_topology_info does not have it")
 _NO_BYTES = ConfigSpace()
-_LISTS = ("bars", "physfn", "netdevs", "rdma", "disks")
+_NAMES = ("bars", "physfn", "netdevs", "rdma", "disks", "vendor", "device", "revision", "boot_vga", "parent")
+_PORT_TYPES = {name: number for number, name in getattr(capabilities, "PORT_TYPES", {}).items()}
 
 
 def looks_like(data: Any) -> bool:
@@ -73,19 +75,19 @@ def _address(text: Union[str, None]) -> Union[Address, None]:
 
 
 def _function(one: Mapping[str, Any], bridge: Union[Mapping[str, Any], None]) -> Function:
-    unread = {name: one[name]["unreadable"] for name in _LISTS if isinstance(one[name], dict)}
+    unread = _unread(one)
     address = _address(one["address"])
     if address is None:
         raise ValueError("it has no address")
     return Function(
         address=address,
-        vendor=int(one["vendor"], 16),
-        device=int(one["device"], 16),
-        class_code=int(one["class"], 16),
-        subsystem_vendor=int(one["subsystem_vendor"], 16),
-        subsystem_device=int(one["subsystem_device"], 16),
-        revision=int(one["revision"], 16),
-        parent=_address(one["parent"]),
+        vendor=0 if "vendor" in unread else int(one["vendor"], 16),
+        device=0 if "device" in unread else int(one["device"], 16),
+        class_code=int(one["class"], 16) << (8 if "class_code" in unread else 0),
+        subsystem_vendor=0 if "subsystem" in unread else int(one["subsystem_vendor"], 16),
+        subsystem_device=0 if "subsystem" in unread else int(one["subsystem_device"], 16),
+        revision=0 if "revision" in unread else int(one["revision"], 16),
+        parent=None if "parent" in unread else _address(one["parent"]),
         root_bus=one["root_bus"],
         numa_node=_known(one["numa_node"]),
         iommu_group=_known(one["iommu_group"]),
@@ -102,10 +104,20 @@ def _function(one: Mapping[str, Any], bridge: Union[Mapping[str, Any], None]) ->
         netdevs=() if "netdevs" in unread else tuple(map(_netdev, one["netdevs"])),
         rdma=() if "rdma" in unread else tuple(one["rdma"]),
         disks=() if "disks" in unread else tuple(one["disks"]),
-        boot_vga=one["boot_vga"],
+        boot_vga=False if "boot_vga" in unread else one["boot_vga"],
         told=Capabilities(_express(one.get("express", _UNTOLD)), _words(one["acs"], Words), _words(one["ats"], Ats)),
         unread=unread,
     )
+
+
+def _unread(one: Mapping[str, Any]) -> dict[str, str]:
+    """What could not be learnt, by the names that Function has for it."""
+    unread = {name: one[name]["unreadable"] for name in _NAMES if isinstance(one[name], dict)}
+    if isinstance(one["subsystem_vendor"], dict):
+        unread["subsystem"] = one["subsystem_vendor"]["unreadable"]
+    if len(one["class"]) == 4:  # without the programming interface
+        unread["class_code"] = _UNTOLD.cause
+    return unread
 
 
 def _bus(bridge: Union[Mapping[str, Any], None], name: str) -> Union[int, None]:
@@ -135,14 +147,17 @@ def _words(value: Any, kind: type[Words]) -> Any:
 
 
 def _express(value: Any) -> Union[Express, Absent, Unreadable]:
-    """Not in results of this version; taken where a later one has it."""
+    """Results of earlier versions do not have it."""
     if isinstance(value, Unreadable):
         return value
-    if isinstance(value, dict) and "port_type" in value:
-        names = ("port_type", "max_read_request", "max_payload", "relaxed_ordering")
-        return Express(*(_known(value[name]) for name in names))
-    known: Union[Absent, Unreadable] = _known(value)
-    return known
+    if not isinstance(value, dict) or "unreadable" in value:
+        known: Union[Absent, Unreadable] = _known(value)
+        return known
+    kind = value["port_type"]
+    if isinstance(kind, str):
+        kind = _PORT_TYPES[kind] if kind in _PORT_TYPES else int(kind.removeprefix("type "))
+    names = ("max_read_request_bytes", "max_payload_bytes", "relaxed_ordering")
+    return Express(_known(kind), *(_known(value[name]) for name in names))
 
 
 def _sriov(value: Any) -> Union[Sriov, Absent, Unreadable]:

@@ -13,6 +13,7 @@ from ..core.change import Absent, Unreadable
 from ..core.errors import Problem, UnreadableState
 from ..core.host import Host
 from . import archive, groups_text, hwloc, lstopo, nccl, plain, smi, sysfs, tar
+from .archive import MachineOf
 from .machine import Machine
 from .matrix import Matrix
 from .nccl import NcclTopology
@@ -29,18 +30,23 @@ _TEXT = 64 << 20  # bytes of a text
 _WIDE = (b"\xff\xfe", b"\xfe\xff")  # UTF-16
 
 
-def read_file(given: Union[str, bytes], name: str = "", limits: Union[Limits, None] = None) -> Read:
-    """What an input says. ``given`` is a path, or the bytes themselves.
+def read_file(
+    given: Union[str, bytes],
+    name: str = "",
+    limits: Union[Limits, None] = None,
+    machine_of: MachineOf = archive.tree_alone,
+) -> Read:
+    """What an input says. ``given`` is a path, or the bytes themselves; ``machine_of`` reads a captured host.
 
     A folder is read as a captured root when it has sys/bus/pci/devices. UnreadableState, in one sentence, for what is
     none of the known inputs, is empty, cut off or too large.
     """
     limits = limits or Limits()
     if isinstance(given, bytes):
-        return read_bytes(given, name or "input", limits)
+        return read_bytes(given, name or "input", limits, machine_of)
     host = Host()
     if isinstance(host.names(given), tuple):
-        return _folder(given, name or given)
+        return _folder(given, name or given, machine_of)
     status = host.status(given)
     if isinstance(status, (Absent, Unreadable)):
         fact = "is not there" if isinstance(status, Absent) else f"cannot be read: {status.cause.rpartition(': ')[2]}"
@@ -49,10 +55,10 @@ def read_file(given: Union[str, bytes], name: str = "", limits: Union[Limits, No
     if not isinstance(data, bytes):
         fact = "is not there" if isinstance(data, Absent) else f"cannot be read: {data.cause.rpartition(': ')[2]}"
         raise _problem(given, fact, "See who may read it.")
-    return read_bytes(data, name or given, limits)
+    return read_bytes(data, name or given, limits, machine_of)
 
 
-def read_bytes(data: bytes, name: str, limits: Limits) -> Read:
+def read_bytes(data: bytes, name: str, limits: Limits, machine_of: MachineOf = archive.tree_alone) -> Read:
     """What the bytes of an input say."""
     if len(data) > limits.packed:
         raise _problem(
@@ -63,7 +69,7 @@ def read_bytes(data: bytes, name: str, limits: Limits) -> Read:
     stream = tar.Unpacked(data, name, limits.unpacked)
     head = stream.read(tar.BLOCK)
     if tar.is_tar(head):
-        return archive.read(data, name, limits)
+        return archive.read(data, name, limits, machine_of)
     if tar.compression(data):
         data = tar.plain(data, name, min(_TEXT, limits.unpacked))
         if not data.strip():
@@ -71,11 +77,11 @@ def read_bytes(data: bytes, name: str, limits: Limits) -> Read:
     return _text_input(data, name)
 
 
-def _folder(path: str, name: str) -> Machine:
+def _folder(path: str, name: str, machine_of: MachineOf) -> Machine:
     host = Host(path if path == "/" else path.rstrip("/"))
     if not isinstance(host.names(sysfs.DEVICES), tuple):
         raise _problem(name, "has no captured PCI devices in it", "Give the folder above sys/bus/pci/devices.")
-    return Machine(sysfs.read(host), name=name, source="sysfs")
+    return machine_of(host, name, "sysfs")
 
 
 def _text_input(data: bytes, name: str) -> Read:

@@ -220,7 +220,7 @@ def _padded(size: int) -> int:
 
 def _checked(header: bytes) -> bool:
     """The sum of the bytes of a header, its own field taken as blanks."""
-    return _octal(header[148:156]) == sum(header[:148]) + 8 * 0x20 + sum(header[156:BLOCK])
+    return _octal(header[148:156]) == sum(header) - sum(header[148:156]) + 8 * 0x20
 
 
 def _octal(field: bytes) -> int:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields
 from typing import Any
 
 from ..core.change import Unreadable
@@ -15,32 +14,36 @@ from .capabilities import Capabilities
 from .config_space import ConfigSpace
 from .tree import Function, Link, Tree
 
-_BY_WORD = (
-    *("numa_node", "iommu_group", "driver", "driver_override", "sriov", "serial"),
-    *("vendor", "device", "class_code", "subsystem_vendor", "subsystem_device", "revision"),
-)
-# What is no number and has no place for a cause is in ``unread`` where the reader does not give it.
-_LISTS = ("bars", "physfn", "netdevs", "rdma", "disks")
-_IDS = ("vendor", "device", "class_code", "subsystem_vendor", "subsystem_device", "revision")
+_BY_WORD = ("numa_node", "iommu_group", "driver", "driver_override", "sriov", "serial")
+# Those that are 0 where they are not known, by the names under which ``unread`` has the cause.
+_IDS = {
+    **{name: (name,) for name in ("vendor", "device", "class_code", "revision")},
+    "subsystem": ("subsystem_vendor", "subsystem_device"),
+}
+_OTHERS = ("bars", "physfn", "netdevs", "rdma", "disks", "boot_vga")
 
 
 def function(address: Address, cause: str, **known: Any) -> Function:
     """A function with these fields; the cause says why the others are not known.
 
-    An id that is not given is 0: the model has no other word for it, and no device has such a vendor.
+    What has no word for "not known" is in ``unread``: ids, which are 0 then, lists, and the place of a function whose
+    ``root_bus`` is not given.
     """
     untold = Unreadable(cause)
+    unread = [name for name in _OTHERS if name not in known]
+    unread += [name for name, fields in _IDS.items() if not all(one in known for one in fields)]
+    unread += [] if known.get("root_bus") or known.get("parent") is not None else ["parent"]
     values: dict[str, Any] = {
-        **{name: untold for name in _BY_WORD if name not in _IDS},
-        **dict.fromkeys(_IDS, 0),
+        **dict.fromkeys(_BY_WORD, untold),
+        **{one: 0 for fields in _IDS.values() for one in fields},
         "parent": None,
         "root_bus": "",
         "link": Link(untold, untold, untold, untold),
         "bars": (),
         "config": ConfigSpace(),
         "told": Capabilities(untold, untold, untold),
-        "unread": {name: cause for name in _LISTS if name not in known},
         **known,
+        "unread": {**dict.fromkeys(unread, cause), **known.get("unread", {})},
     }
     return Function(address=address, **values)
 
@@ -48,6 +51,3 @@ def function(address: Address, cause: str, **known: Any) -> Function:
 def tree(functions: Iterable[Function]) -> Tree:
     """The tree of these functions."""
     return Tree({one.address: one for one in functions})
-
-
-assert {*_BY_WORD, *_LISTS} <= {one.name for one in fields(Function)}, "a field of Function was renamed"

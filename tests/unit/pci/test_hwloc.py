@@ -104,7 +104,7 @@ def test_what_an_export_does_not_tell_is_unreadable() -> None:
         assert isinstance(value, Unreadable)
     assert one.sriov == Unreadable(hwloc.ASK)
     assert "15.75 GB/s" in one.link.speed.cause
-    assert set(one.unread) == {"bars", "physfn"}
+    assert set(one.unread) == {"bars", "physfn", "boot_vga", "class_code"}
     assert "no ACS and no ATS words" in machine.missing[-1]
     assert not machine.partial  # the chipset is in it, so it was made with --whole-io
 

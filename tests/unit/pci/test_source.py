@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.change import ABSENT
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import UnreadableState
+from ansible_collections.vela.gpudirect.plugins.module_utils.core.host import Host
 from ansible_collections.vela.gpudirect.plugins.module_utils.pci import groups_text, plain, source
 from ansible_collections.vela.gpudirect.plugins.module_utils.pci.capabilities import Capabilities
 from ansible_collections.vela.gpudirect.plugins.module_utils.pci.config_space import ConfigSpace
-from ansible_collections.vela.gpudirect.plugins.module_utils.pci.machine import Machine
+from ansible_collections.vela.gpudirect.plugins.module_utils.pci.machine import Machine, Platform
 from ansible_collections.vela.gpudirect.plugins.module_utils.pci.matrix import Matrix
 from ansible_collections.vela.gpudirect.plugins.module_utils.pci.nccl import NcclTopology
 from ansible_collections.vela.gpudirect.plugins.module_utils.pci.topology import topology
@@ -88,6 +89,20 @@ def test_folders_archives_and_results_of_one_machine_agree(tmp_path: Path) -> No
     assert isinstance(result, Machine)
     assert result.source == "host_topology_info"
     assert list(result.tree.functions) == list(tree.functions)
+
+
+def test_the_caller_says_how_a_captured_host_becomes_a_machine(tmp_path: Path) -> None:
+    fake = rack().write(tmp_path / "host")
+    fake.at("/proc").mkdir()
+    fake.at("/proc/cmdline").write_text("quiet\n")
+
+    def machine_of(host: Host, name: str, kind: str) -> Machine:
+        return Machine(Tree(), Platform(arguments=host.read_text("/proc/cmdline")), name, kind, ("this",))
+
+    archived = source.read_file(packed(fake.folder), "a", machine_of=machine_of)
+    folder = source.read_file(str(fake.folder), "f", machine_of=machine_of)
+    assert archived == Machine(Tree(), Platform(arguments="quiet\n"), "a", "sysfs archive", ("this",))
+    assert folder == Machine(Tree(), Platform(arguments="quiet\n"), "f", "sysfs", ("this",))
 
 
 def test_text_of_lspci_goes_to_its_reader() -> None:
@@ -190,7 +205,7 @@ def as_told(tree: Tree) -> Tree:
     for one in tree:
         words = one.capabilities
         told = Capabilities(plain._UNTOLD, words.acs, words.ats)
-        unread = {name: cause for name, cause in one.unread.items() if name in plain._LISTS}
+        unread = {name: cause for name, cause in one.unread.items() if name in plain._NAMES}
         lists = {name: () for name in unread if name != "physfn"}
         functions[one.address] = replace(one, config=ConfigSpace(), told=told, unread=unread, **lists)
     return replace(tree, functions=functions)
@@ -238,5 +253,6 @@ def test_groups_with_lines_of_their_own() -> None:
         ("0000:02:00.0", 4, "1b36:000c"),
     ]
     assert at(tree, "0000:02:00.0").sriov is ABSENT
+    assert {"subsystem", "parent", "class_code", "revision"} <= set(at(tree, "0000:02:00.0").unread)
     with pytest.raises(UnreadableState, match="has no function in its IOMMU groups"):
         groups_text.read("IOMMU Group 1:\n", "g")
