@@ -141,8 +141,13 @@ def _text(text: str, name: str) -> Read:
 
 
 def _looks_like_lspci(text: str) -> bool:
-    """Whether one of the first lines begins with an address and goes on with a class."""
-    return any(_is_header(line) for line in text[:65536].splitlines()[:100])
+    """Whether one of the first lines begins with an address and goes on with a class, or it is another form of lspci.
+
+    Its reader says of the other forms (-t, -mm) what is wrong with them.
+    """
+    return text.lstrip().startswith(("-[", "+-[", "Slot:\t")) or any(
+        _is_header(line) for line in text[:65536].splitlines()[:100]
+    )
 
 
 def _is_header(line: str) -> bool:

@@ -110,7 +110,8 @@ def test_text_of_lspci_goes_to_its_reader() -> None:
         from ansible_collections.vela.gpudirect.plugins.module_utils.pci import lspci  # noqa: F401
     except ImportError:
         assert "is text of lspci, which this version cannot read" in refused(LSPCI.encode())
-        assert "is text of lspci" in refused(b"10000:e1:00.0 Class 0108: 8086:0a54\n")
+        for text in (b"10000:e1:00.0 Class 0108: 8086:0a54\n", b"-[0000:00]-+-00.0\n", b"Slot:\t00:00.0\n"):
+            assert "is text of lspci" in refused(text)
     else:
         found = source.read_file(LSPCI.encode(), "in")
         assert isinstance(found, Machine)
