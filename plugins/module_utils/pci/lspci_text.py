@@ -97,7 +97,9 @@ class Text:
 
     entries: dict[Address, Entry] = field(default_factory=dict)
     absurd: list[tuple[int, str]] = field(default_factory=list)  # lines that begin like an address, and are none
-    orphans: list[int] = field(default_factory=list)  # lines from which on something is said of a function without a name
+    orphans: list[int] = field(
+        default_factory=list
+    )  # lines from which on something is said of a function without a name
     repeated: set[Address] = field(default_factory=set)
     last: Union[Entry, None] = None  # the function within which the input ends
     whole: Union[Address, None] = None  # the last one before that
