@@ -65,7 +65,7 @@ def positions(
     for vf, pf in pf_of.items():
         for values in (found.parents, found.roots, found.unknown):
             if pf in values:
-                values[vf] = values[pf]  # type: ignore[index, assignment]
+                values[vf] = values[pf]  # type: ignore[assignment]
     return found
 
 

@@ -138,7 +138,12 @@ def function(
     told = one.capabilities
     return Function(
         address=one.entry.address,
-        **ids,
+        vendor=ids["vendor"],
+        device=ids["device"],
+        class_code=ids["class_code"],
+        subsystem_vendor=ids["subsystem_vendor"],
+        subsystem_device=ids["subsystem_device"],
+        revision=ids["revision"],
         parent=parent,
         root_bus=root_bus,
         numa_node=_numa(one, numa),
@@ -165,7 +170,7 @@ def _is_vf_by_bytes(one: Seen) -> bool:
 def _ids(one: Seen, unread: dict[str, str]) -> dict[str, int]:
     """Ids, class and revision by their names in Function; of those that are not known the reason."""
     facts, header = one.facts, one.header
-    found = {name: facts[name] for name in ("vendor", "device", "revision") if name in facts}
+    found: dict[str, int] = {name: facts[name] for name in ("vendor", "device", "revision") if name in facts}
     if "subsystem" in facts:
         found["subsystem_vendor"], found["subsystem_device"] = facts["subsystem"]
     code = one.class_code or 0
@@ -245,7 +250,9 @@ def _link(one: Seen) -> Link:
 
 def _of_link(one: Seen, name: str) -> Number:
     value = _said(one, name, _detail_missing(one))
-    return Unreadable(f"lspci shows no {name.split()[0]}, as the register tells none") if value == 0 else value
+    return (
+        Unreadable(f"lspci shows no {name.split(maxsplit=1)[0]}, as the register tells none") if value == 0 else value
+    )
 
 
 def _detail_missing(one: Seen) -> str:

@@ -138,6 +138,7 @@ def _function(host: Host, address: Address, everything: attached.Attached) -> Un
         rdma=everything.rdma.get(address, ()),
         disks=tuple(sorted({*everything.disks.get(address, ()), *disks})),
         boot_vga=ids["class_code"] >> 16 == _DISPLAY and folder.text("boot_vga") == "1",
+        told=None,
         unread={
             **everything.unread,
             **({"bars": bars} if isinstance(bars, str) else {}),
