@@ -34,7 +34,7 @@ _DEVICE = re.compile(r" Device ([0-9a-f]{4})(?: \(|$)")
 _REVISION = re.compile(r"\(rev ([0-9a-f]{2})\)")
 _INTERFACE = re.compile(r"\(prog-if ([0-9a-f]{2})[ )]")
 _DRIVER = re.compile(r"\(driver: ([^\s()]+)\)")
-_SUBSYSTEM = re.compile(r"Subsystem: (?:.*\[|)([0-9a-f]{4}):([0-9a-f]{4})\]?$")
+_SUBSYSTEM = re.compile(r"Subsystem: (?:.*\[|Device |)([0-9a-f]{4}):([0-9a-f]{4})\]?$")
 _NUMBERED = re.compile(r"(NUMA node|IOMMU group):? ([0-9]{1,6})(?=,|$)")
 _BUS = re.compile(r"Bus: primary=([0-9a-f]{2}), secondary=([0-9a-f]{2}), subordinate=([0-9a-f]{2}),")
 _REGION = re.compile(r"(?:Region ([0-5]): )?(?:\[[a-z]+\] )*(Memory|I/O ports|Expansion ROM) at (\S+)(.*)")
@@ -65,9 +65,9 @@ _WINDOWS = {"I/O": (13, 0x101), "Memory": (14, 0x200), "Prefetchable memory": (1
 
 def _headline(entry: Facts, rest: str) -> None:
     """Class, vendor and device, by number or by name."""
-    kind, _colon, name = rest.partition(": ")
+    kind, colon, name = rest.partition(": ")
     match = _CLASS.fullmatch(kind)
-    code = int(match[2], 16) if match else lspci_names.CLASSES.get(kind)
+    code = int(match[2], 16) if match else lspci_names.CLASSES.get(kind) if colon else None
     if code is not None:
         entry.say("class", code)
     elif kind:

@@ -242,6 +242,8 @@ def _close(taking: _Taking, number: int, line: str, ends: bool) -> None:
         assert taking.now is None or taking.now.line == number
         if taking.now is not None and not line.rstrip().endswith((")", "]")):
             taking.now.cut = True
+        if taking.now is not None and "(rev " not in line:
+            taking.now.facts.pop("revision", None)  # it would stand behind what is there
     elif line.strip() and taking.now is not None:
         if line[2:4] == ": " or line[3:5] == ": ":
             offset, _colon, rest = line.partition(": ")
