@@ -59,8 +59,10 @@ def positions(
         bus = (one.domain, one.bus)
         if bus not in places:
             around = _around(one.bus, inside.get(one.domain, {}))
-            blank = _BLIND if one.domain in blind else _NONE
-            places[bus] = _place(bus, leads.get(bus, []), around, is_root=bus in roots or one.bus == 0, blank=blank)
+            dark = one.domain in blind  # any bridge that does not say where it leads may lead there
+            is_root = one.bus == 0 or (bus in roots and not dark)
+            blank = _BLIND if dark else _NONE
+            places[bus] = _place(bus, leads.get(bus, []), around, is_root=is_root, blank=blank)
         _settle(found, one, *places[bus])
     for vf, pf in pf_of.items():
         for values in (found.parents, found.roots, found.unknown):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from ..core.change import Unreadable
 from ..core.errors import Problem, UnreadableState
 from .address import Address
 from .buses import Positions, positions
@@ -89,6 +90,7 @@ def _functions(
     drivers = any("driver" in one.facts for one in told.values())
     functions: dict[Address, Function] = {}
     unread: dict[Address, str] = {}
+    doubtful = _maybe_vfs(told, where)
     for address, one in told.items():
         if one.class_code is None:
             unread[address] = _without_class(one)
@@ -98,6 +100,7 @@ def _functions(
             parent=where.parents.get(address),
             root_bus=where.roots.get(address, ""),
             lost=where.unknown.get(address, ""),
+            may_be_vf=address in doubtful,
             vfs=vfs_of[address],
             pf=pf_of.get(address),
             shown=(numa, groups, drivers),
@@ -123,6 +126,26 @@ def _vfs(address: Address, one: Seen) -> tuple[Address, ...]:
     if last > 0xFFFF or vfs.enabled > max(vfs.total, 0):
         return ()
     return tuple(address.plus(vfs.offset + number * vfs.stride) for number in range(vfs.enabled))
+
+
+def _maybe_vfs(told: Mapping[Address, Seen], where: Positions) -> set[Address]:
+    """Functions that may be VFs of one of the same vendor before them, of which the input does not tell the VFs.
+
+    What has SR-IOV itself is no VF; and function 0 of device 0 on a bus that a bridge leads to is that of a card.
+    """
+    found: set[Address] = set()
+    untold: set[tuple[int, object]] = set()
+    for address, one in sorted(told.items()):
+        if one.is_bridge:
+            continue
+        key = (address.domain, one.facts.get("vendor"))
+        first = address in where.parents and (address.device, address.function) == (0, 0)
+        is_pf = isinstance(one.vfs, Vfs) or "sriov" in one.facts or "pf" in one.facts
+        if key in untold and not first and not is_pf:
+            found.add(address)
+        if isinstance(one.vfs, Unreadable):
+            untold.add(key)
+    return found
 
 
 def _is_guest(tree: Tree) -> Flag:

@@ -121,6 +121,7 @@ def function(
     parent: Union[Address, None],
     root_bus: str,
     lost: str,
+    may_be_vf: bool,
     vfs: tuple[Address, ...],
     pf: Union[Address, None],
     shown: tuple[bool, bool, bool],
@@ -133,6 +134,8 @@ def function(
     ids = _ids(one, unread)
     if pf is None and ("vf" in one.facts or _is_vf_by_bytes(one)):
         unread["physfn"] = "is a VF, and nothing in the input tells of which PF"
+    elif pf is None and may_be_vf:
+        unread["physfn"] = "the input does not tell the VFs of functions before it; run lspci -vvv as root"
     bars = _bars(one, unread)
     secondary, subordinate = (one.buses or (None, None)) if one.is_bridge else (None, None)
     told = one.capabilities

@@ -133,7 +133,8 @@ def _not_shown(told: Mapping[Address, Seen], tree: Tree) -> Iterator[str]:
     silent = [address for address in hidden if "silent" in told[address].facts]
     if silent:
         yield f"{_some(silent)} did not answer when lspci asked; what they are set to is unknown."
-    others = [address for address in hidden if address not in {*withheld, *silent}]
+    named = {*withheld, *silent}
+    others = [address for address in hidden if address not in named]
     if others:
         yield f"The input does not say in full what {_some(others)} can do; run lspci -D -nn -vvv as root."
     if not any("numa" in one.facts for one in told.values()):

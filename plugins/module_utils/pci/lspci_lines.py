@@ -80,6 +80,8 @@ def _headline(entry: Facts, rest: str) -> None:
         _by_name(entry, name)
     if "Virtual Function" in name:
         entry.say("vf", True)
+    elif "ConnectX" in name:
+        entry.say("pf", True)  # the names of their VFs say so
     match = _REVISION.search(name)
     if match or name:
         entry.say("revision", int(match[1], 16) if match else 0)  # 0 is not printed

@@ -109,10 +109,10 @@ class Text:
 
 def lines(text: str) -> Iterator[str]:
     """The lines, without a copy of all of the text at once. Only a line feed ends a line."""
-    at = 0
-    while at < len(text):
-        end = text.find("\n", at + _CHUNK)
-        end = len(text) if end < 0 else end
+    at, size = 0, len(text) - text.endswith("\n")
+    while at <= size:
+        end = text.find("\n", at + _CHUNK, size)
+        end = size if end < 0 else end
         yield from text[at:end].split("\n")
         at = end + 1
 
@@ -145,7 +145,6 @@ class _Taking:
         known = self.text.entries.setdefault(entry.address, entry)
         self.previous = self.text.whole if self.text.whole != entry.address else self.previous
         self.text.whole = entry.address
-        self.text.last = entry
         if known is not entry:
             self.text.repeated.add(entry.address)
             known.merge(entry)
@@ -221,13 +220,24 @@ def take(text: str) -> Text:
     taking = _Taking()
     number, ends = 0, text.endswith("\n")
     line: Union[str, None] = None
+    odd = "\r" in text or "\0" in text
     for following in lines(text):
         if line is not None:
-            taking.line(number, line)
-            if taking.text.too_many:
-                return taking.text
+            if (
+                line[:2] == "\t\t" and taking.now is not None
+            ):  # most lines are of a capability, and most say nothing here
+                words = line.split(None, 1)
+                fact = FACTS.get(words[0]) if words else None
+                if fact is not None:
+                    fact(taking.now, line.strip())
+            else:
+                taking.line(number, line)
+                if taking.text.too_many:
+                    return taking.text
         number += 1
-        line = following[:_LONGEST].replace("\0", "").rstrip("\r")
+        line = following[:_LONGEST]
+        if odd:
+            line = line.replace("\0", "").rstrip("\r")
     if line is not None:
         _close(taking, number, line, ends)
     return taking.text
@@ -257,4 +267,5 @@ def _close(taking: _Taking, number: int, line: str, ends: bool) -> None:
         # Where the order of lines has come to its end, no line feed is needed to know that.
         entry.cut = entry.cut or (entry.stage in (HEAD, REGIONS, LISTED) and not entry.closed)
         entry.closed = entry.closed or entry.stage >= KERNEL
+        taking.text.last = entry
         taking.text.whole = taking.previous if entry.cut else taking.text.whole

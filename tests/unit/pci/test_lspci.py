@@ -104,7 +104,7 @@ def test_what_a_text_told_is_shown() -> None:
         (HOST + PORT.replace("secondary=3b", "secondary=39"), "buses 39 to 3c are below it, which cannot be"),
         (HOST + PORT + PORT.replace("3a:00.0", "3a:01.0"), "both say that bus 3b is below them"),
         (HOST + PORT[: PORT.index("\tBus")] + "\n", "does not say what is below 0000:3a:00.0"),
-        (HOST + PORT + NIC.partition("\n")[2], "From line 14 on the input speaks of a function whose first line is missing"),
+        (HOST + PORT + NIC.partition("\n")[2], "From line 15 on the input speaks of a function whose first line is missing"),
         (HOST + PORT.rstrip() + "\n" + NIC.partition("\n")[2], "Lines are missing after those of 0000:3a:00.0"),
     ],
 )  # fmt: skip
@@ -205,7 +205,11 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
         HOST + "00: " + "00 " * 300000 + "\n",
         HOST + "\n" * 2_000_000,
         HOST + "\tSubsystem: " + "[" * 1000000 + "\n",
-        "".join(f"{n:04x}:{b:02x}:00.0 PCI bridge [0604]: X [8086:1]\n\tBus: primary={b:02x}, secondary={b + 1:02x}, subordinate=ff, sec-latency=0\n" for n in range(40) for b in range(255)),
+        "".join(
+            f"{n:04x}:{b:02x}:00.0 PCI bridge [0604]: X [8086:1]\n"
+            f"\tBus: primary={b:02x}, secondary={b + 1:02x}, subordinate=ff, sec-latency=0\n"
+            for n in range(40) for b in range(255)
+        ),
     ],
 )  # fmt: skip
 def test_odd_texts_take_no_longer_than_others(text: str) -> None:

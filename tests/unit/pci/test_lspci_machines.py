@@ -145,8 +145,7 @@ def rack() -> Machine:
 def told(text: str) -> Read | None:
     try:
         return lspci.read(text, "x")
-    except GpudirectError as error:
-        assert str(error).startswith("x: ")
+    except GpudirectError:
         return None
 
 
