@@ -213,6 +213,6 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )  # fmt: skip
 def test_odd_texts_take_no_longer_than_others(text: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     lspci.read(text)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5

