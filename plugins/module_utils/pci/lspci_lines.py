@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Protocol, Union
+from typing import Any, Protocol
 
 from . import lspci_names
 from .capabilities import ACS_BITS
@@ -285,7 +285,7 @@ def _silent(entry: Facts, body: str) -> None:
         entry.facts["silent"] = True
 
 
-_Take = Callable[[Any, str], Union[None]]
+_Take = Callable[[Any, str], None]
 FACTS: dict[str, _Take] = {
     "headline": _headline,
     "Subsystem:": _subsystem,
