@@ -12,7 +12,7 @@ short_description: The PCI tree of a host as data
 version_added: 0.1.0
 description:
   - Reads the host's sysfs once and returns its PCI functions, bridges with their buses, IOMMU groups, NUMA nodes, regions, links,
-    SR-IOV with the VFs of each PF, ACS and ATS words, drivers, network devices, RDMA devices and disks.
+    SR-IOV with the VFs of each PF, PCI Express settings, ACS and ATS words, drivers, network devices, RDMA devices and disks.
   - What is not there is null. What could not be learnt is a mapping with the key C(unreadable) and the reason, so that it is
     never taken for a value; without root that is so for most of configuration space.
   - Selectors of other modules name what is shown here, RV(functions[].port) for instance.
@@ -109,6 +109,11 @@ functions:
       description: Regions with C(index), C(start), C(size_bytes), C(flags) and C(assigned).
       type: list
       elements: dict
+    express:
+      description: >-
+        Of a PCI Express function: C(port_type) by its register (a port's position is told by RV(functions[].parent)),
+        C(max_read_request_bytes), C(max_payload_bytes) and C(relaxed_ordering).
+      type: dict
     acs:
       description: Both ACS words as hexadecimal digits, and the names of their bits in C(capable) and C(enabled).
       type: dict

@@ -14,6 +14,19 @@ from .config_space import ACS, ATS, EXPRESS, SERIAL, SRIOV, ConfigSpace
 # Names of the bits of both ACS words, lowest first, as lspci writes them.
 ACS_BITS = ("SrcValid", "TransBlk", "ReqRedir", "CmpltRedir", "UpstreamFwd", "EgressCtrl", "DirectTrans")
 
+# PCI Express port types by the register (Linux pci_regs.h PCI_EXP_TYPE_*).
+PORT_TYPES = {
+    0: "endpoint",
+    1: "legacy endpoint",
+    4: "root port",
+    5: "upstream port",
+    6: "downstream port",
+    7: "bridge to PCI",
+    8: "bridge from PCI",
+    9: "root complex endpoint",
+    10: "root complex event collector",
+}
+
 
 @dataclass(frozen=True)
 class Words:

@@ -18,7 +18,7 @@ from typing import Union
 from ..core.change import ABSENT, Absent, Text, Unreadable
 from ..core.errors import Problem, UnreadableState
 from ..core.host import Host
-from . import attached, capabilities
+from . import attached, capabilities, registers
 from .address import Address
 from .attributes import Folder, address_of, steps_of
 from .config_space import ConfigSpace
@@ -37,7 +37,6 @@ _SPEED = re.compile(r"([0-9]+)(?:\.([0-9]))? GT/s")
 _NAMESPACE = re.compile(r"(nvme[0-9]+)(?:c[0-9]+)?(n[0-9]+)")
 _DRIVE, _DISPLAY = 0x0108, 0x03  # class of NVMe and the like; base class of what draws
 _BRIDGES = (0x0604, 0x0609)
-_SUBSYSTEM_OF_A_BRIDGE = 0x0D  # capability
 _NO_WIDTH = (0, 255)  # no link is up; the kernel's word for a width that the register does not tell
 _FIRST_BYTES = 256
 _MOST_VFS = 0xFFFF
@@ -139,6 +138,7 @@ def _function(host: Host, address: Address, everything: attached.Attached) -> Un
         rdma=everything.rdma.get(address, ()),
         disks=tuple(sorted({*everything.disks.get(address, ()), *disks})),
         boot_vga=ids["class_code"] >> 16 == _DISPLAY and folder.text("boot_vga") == "1",
+        told=None,
         unread={
             **everything.unread,
             **({"bars": bars} if isinstance(bars, str) else {}),
@@ -184,27 +184,8 @@ def _ids(folder: Folder, config: ConfigSpace) -> Union[_Ids, str]:
     )
     known = {name: value for name, value in told.items() if isinstance(value, int)}
     if len(known) < len(told):
-        known = {**_header(config), **known}
+        known = {**registers.header(config), **known}
     return next((name.replace("_", " ") for name in told if name not in known), known)
-
-
-def _header(config: ConfigSpace) -> dict[str, int]:
-    """The same from the first bytes of configuration space. Those of a VF do not hold its ids."""
-    if len(config.data) < 0x30 or config.word(0) == 0xFFFF:
-        return {}
-    found = {
-        "vendor": config.word(0x00),
-        "device": config.word(0x02),
-        "revision": config.data[0x08],
-        "class_code": config.word(0x09, 3),
-    }
-    if config.data[0x0E] & 0x7F == 0:
-        return {**found, "subsystem_vendor": config.word(0x2C), "subsystem_device": config.word(0x2E)}
-    at = config.capability(_SUBSYSTEM_OF_A_BRIDGE)
-    if isinstance(at, Unreadable):
-        return found
-    words = (config.word(at + 4), config.word(at + 6)) if isinstance(at, int) else (0, 0)
-    return {**found, "subsystem_vendor": words[0], "subsystem_device": words[1]}
 
 
 def _numa_node(folder: Folder) -> Number:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any, Union
 
 from ..core.change import Absent, Unreadable
-from . import capabilities
 from .address import Address
+from .capabilities import PORT_TYPES, Ats, Express, Words, acs_names
 from .tree import Bar, Function, Link, Netdev, Sriov, Tree
 
 
@@ -42,17 +42,18 @@ def _address(address: Union[Address, None]) -> Union[str, None]:
 
 
 def _function(one: Function, tree: Tree) -> dict[str, Any]:
+    told = one.capabilities
     return {
         "address": str(one.address),
-        "vendor": _hex(one.vendor, 4),
-        "device": _hex(one.device, 4),
-        "class": _hex(one.class_code, 6),
-        "subsystem_vendor": _hex(one.subsystem_vendor, 4),
-        "subsystem_device": _hex(one.subsystem_device, 4),
-        "revision": _hex(one.revision, 2),
+        "vendor": _of(one, "vendor", _hex(one.vendor, 4)),
+        "device": _of(one, "device", _hex(one.device, 4)),
+        "class": _hex(one.class_code, 6) if "class_code" not in one.unread else f"{one.class_code >> 8:04x}",
+        "subsystem_vendor": _of(one, "subsystem", _hex(one.subsystem_vendor, 4)),
+        "subsystem_device": _of(one, "subsystem", _hex(one.subsystem_device, 4)),
+        "revision": _of(one, "revision", _hex(one.revision, 2)),
         "serial": _known(one.serial),
         "port": tree.port(one),
-        "parent": _address(one.parent),
+        "parent": _of(one, "parent", _address(one.parent)),
         "root_bus": one.root_bus,
         "numa_node": _known(one.numa_node),
         "iommu_group": _known(one.iommu_group),
@@ -60,14 +61,15 @@ def _function(one: Function, tree: Tree) -> dict[str, Any]:
         "driver_override": _known(one.driver_override),
         "link": _link(one.link),
         "bars": _of(one, "bars", [_region(region) for region in one.bars]),
-        "acs": _acs(one),
-        "ats": _ats(one),
+        "express": _express(told.express),
+        "acs": _acs(told.acs),
+        "ats": _ats(told.ats),
         "sriov": _sriov(one.sriov),
         "physfn": _of(one, "physfn", _address(one.physfn)),
         "netdevs": _of(one, "netdevs", [_netdev(net) for net in one.netdevs]),
         "rdma": _of(one, "rdma", list(one.rdma)),
         "disks": _of(one, "disks", list(one.disks)),
-        "boot_vga": one.boot_vga,
+        "boot_vga": _of(one, "boot_vga", one.boot_vga),
     }
 
 
@@ -98,21 +100,31 @@ def _region(region: Bar) -> dict[str, Any]:
     }
 
 
-def _acs(one: Function) -> Any:
-    words = capabilities.acs(one.config)
-    if not isinstance(words, capabilities.Words):
+def _express(express: Union[Express, Absent, Unreadable]) -> Any:
+    if not isinstance(express, Express):
+        return _known(express)
+    kind = express.port_type
+    return {
+        "port_type": PORT_TYPES.get(kind, f"type {kind}") if isinstance(kind, int) else _known(kind),
+        "max_read_request_bytes": _known(express.max_read_request),
+        "max_payload_bytes": _known(express.max_payload),
+        "relaxed_ordering": _known(express.relaxed_ordering),
+    }
+
+
+def _acs(words: Union[Words, Absent, Unreadable]) -> Any:
+    if not isinstance(words, Words):
         return _known(words)
     return {
         "capability": _hex(words.capability, 4),
         "control": _hex(words.control, 4),
-        "capable": capabilities.acs_names(words.capability),
-        "enabled": capabilities.acs_names(words.control),
+        "capable": acs_names(words.capability),
+        "enabled": acs_names(words.control),
     }
 
 
-def _ats(one: Function) -> Any:
-    words = capabilities.ats(one.config)
-    if not isinstance(words, capabilities.Ats):
+def _ats(words: Union[Ats, Absent, Unreadable]) -> Any:
+    if not isinstance(words, Ats):
         return _known(words)
     return {
         "capability": _hex(words.capability, 4),

@@ -113,13 +113,16 @@ class Function:
     disks: tuple[str, ...] = ()  # block devices of the function: nvme0n1, vda
     boot_vga: bool = False
     told: Union[Capabilities, None] = None  # by a reader that has a text about the capabilities and not their bytes
-    # What could not be learnt and has no place above to say so, by name (physfn, bars, netdevs, rdma, disks), with the cause.
+    # What could not be learnt and has no place above to say so, by name, with the cause: physfn, bars, netdevs, rdma, disks;
+    # by readers of other texts also vendor, device, class_code (its last two digits), subsystem and revision, which are 0 then,
+    # boot_vga, and parent, which is None then and does not mean that the function is on a root bus.
     unread: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def ids(self) -> str:
-        """Vendor and device as people write them."""
-        return f"{self.vendor:04x}:{self.device:04x}"
+        """Vendor and device as people write them; what an input did not tell is ``????``."""
+        numbers = {"vendor": self.vendor, "device": self.device}
+        return ":".join("????" if name in self.unread else f"{number:04x}" for name, number in numbers.items())
 
     @property
     def capabilities(self) -> Capabilities:
@@ -198,5 +201,5 @@ class Tree:
         if "physfn" in function.unread:
             return f"{function.root_bus}/?"
         steps = [function, *self.above(function)]
-        lost = [] if steps[-1].parent is None else ["?"]
+        lost = [] if steps[-1].parent is None and "parent" not in steps[-1].unread else ["?"]
         return "/".join([function.root_bus, *lost, *(str(one.address)[-4:] for one in reversed(steps))])

@@ -58,6 +58,12 @@ def test_a_machine_as_data(rack: Machine, capsys: pytest.CaptureFixture[str]) ->
         "driver": "igb",
         "driver_override": None,
         "link": {"speed_gts": 8.0, "speed_max_gts": 8.0, "width": 8, "width_max": 8},
+        "express": {
+            "port_type": "endpoint",
+            "max_read_request_bytes": 128,
+            "max_payload_bytes": 128,
+            "relaxed_ordering": False,
+        },
         "acs": None,
         "ats": None,
         "sriov": {
@@ -134,7 +140,7 @@ def test_gaps_are_named_and_are_no_values(rack: Machine, capsys: pytest.CaptureF
     result = run(rack.folder, capsys)
     nic = function(result, NIC)
     privilege = "only 64 bytes of configuration space are readable; root is needed for more"
-    assert nic["acs"] == nic["ats"] == nic["serial"] == {"unreadable": privilege}
+    assert nic["express"] == nic["acs"] == nic["ats"] == nic["serial"] == {"unreadable": privilege}
     assert nic["link"] == {
         "speed_gts": {"unreadable": "the kernel says 'Unknown'"},
         "speed_max_gts": 8.0,
