@@ -25,7 +25,7 @@ SOURCE = "host_topology_info"
 _UNTOLD = Unreadable("the result of host_topology_info does not have it")
 _NO_BYTES = ConfigSpace()
 _NAMES = ("bars", "physfn", "netdevs", "rdma", "disks", "vendor", "device", "revision", "boot_vga", "parent")
-_PORT_TYPES = {name: number for number, name in getattr(capabilities, "PORT_TYPES", {}).items()}
+_PORT_TYPES = {name: number for number, name in capabilities.PORT_TYPES.items()}
 
 
 def looks_like(data: Any) -> bool:
@@ -105,7 +105,7 @@ def _function(one: Mapping[str, Any], bridge: Union[Mapping[str, Any], None]) ->
         rdma=() if "rdma" in unread else tuple(one["rdma"]),
         disks=() if "disks" in unread else tuple(one["disks"]),
         boot_vga=False if "boot_vga" in unread else one["boot_vga"],
-        told=Capabilities(_express(one.get("express", _UNTOLD)), _words(one["acs"], Words), _words(one["ats"], Ats)),
+        told=Capabilities(_express(one["express"]), _words(one["acs"], Words), _words(one["ats"], Ats)),
         unread=unread,
     )
 

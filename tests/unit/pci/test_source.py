@@ -16,7 +16,6 @@ from ansible_collections.vela.gpudirect.plugins.module_utils.core.change import 
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import UnreadableState
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.host import Host
 from ansible_collections.vela.gpudirect.plugins.module_utils.pci import groups_text, plain, source
-from ansible_collections.vela.gpudirect.plugins.module_utils.pci.capabilities import Capabilities
 from ansible_collections.vela.gpudirect.plugins.module_utils.pci.config_space import ConfigSpace
 from ansible_collections.vela.gpudirect.plugins.module_utils.pci.machine import Machine, Platform
 from ansible_collections.vela.gpudirect.plugins.module_utils.pci.matrix import Matrix
@@ -204,11 +203,9 @@ def as_told(tree: Tree) -> Tree:
     """What is left of a tree in a result: words in the place of bytes."""
     functions = {}
     for one in tree:
-        words = one.capabilities
-        told = Capabilities(plain._UNTOLD, words.acs, words.ats)
         unread = {name: cause for name, cause in one.unread.items() if name in plain._NAMES}
         lists = {name: () for name in unread if name != "physfn"}
-        functions[one.address] = replace(one, config=ConfigSpace(), told=told, unread=unread, **lists)
+        functions[one.address] = replace(one, config=ConfigSpace(), told=one.capabilities, unread=unread, **lists)
     return replace(tree, functions=functions)
 
 
