@@ -51,7 +51,9 @@ def table(results: Sequence[Result]) -> list[str]:
 
 
 def _number(value: float, result: Result) -> str:
-    return f"{value:.0f}" if result.count else f"{value:.2f}"
+    if result.count:
+        return f"{value:.0f}"
+    return f"{value:.2f}" if value >= 0.1 else f"1/{1 / value:.0f}"
 
 
 def page(results: Sequence[Result], rounds: int) -> str:

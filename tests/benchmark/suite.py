@@ -47,6 +47,7 @@ class Sizes:
     few: int = 10
     many: int = 40
     rounds: int = 3
+    looped: int = 4  # hosts that the role of small tasks looks at
 
 
 @dataclass(frozen=True)
