@@ -6,6 +6,7 @@ It only looks, and compares what it finds. What the running kernel tells by netl
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -132,8 +133,6 @@ def executions(given: Mapping[str, Any]) -> int:
 
 def write_playbook(folder: Path) -> Path:
     """The play as a file."""
-    import json
-
     file = folder / "looped.json"
     file.write_text(json.dumps(playbook()))
     return file

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from ansible_collections.vela.gpudirect.plugins.module_utils import host_boot, site
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.host import Done
+from ansible_collections.vela.gpudirect.plugins.plugin_utils import engine
 
 from tests.benchmark.converged import INTENT, settled
 from tests.fixtures import hosts
@@ -66,21 +67,18 @@ def intent(vfs: int) -> dict[str, Any]:
     }
 
 
+@dataclass
 class Answering(FakeDrivers):
     """A settled host whose programs have their answers ready: what is measured is the engine and not the fake."""
 
-    def ready(self) -> Answering:
-        """Keep every answer from now on; nothing is changed any more."""
-        self._answers: dict[tuple[str, ...], Done] = {}
-        return self
+    answers: dict[tuple[str, ...], Done] | None = None  # none are kept while the host is still changed
 
     def _tell(self, argv: list[str]) -> Done:
-        answers = getattr(self, "_answers", None)
-        if answers is None:
+        if self.answers is None:
             return super()._tell(argv)
-        if tuple(argv) not in answers:
-            answers[tuple(argv)] = super()._tell(argv)
-        return answers[tuple(argv)]
+        if tuple(argv) not in self.answers:
+            self.answers[tuple(argv)] = super()._tell(argv)
+        return self.answers[tuple(argv)]
 
 
 def converged_host(root: Path, vfs: int) -> Answering:
@@ -91,10 +89,11 @@ def converged_host(root: Path, vfs: int) -> Answering:
     host = with_drivers(plain, made, kind=Answering, nics=nics, routes=MANAGEMENT)
     host.put("/proc/self/mountinfo", "22 1 0:21 / /proc rw,nosuid shared:5 - proc proc rw\n")
     host.mount("vda1")
-    with without_syncs():
+    with mock.patch.object(os, "fsync"):  # no disk is waited for
         settled(host, intent(vfs))
     assert isinstance(host, Answering)
-    return host.ready()
+    host.answers = {}
+    return host
 
 
 def look(host: Answering, wanted: dict[str, Any]) -> dict[str, Any]:
@@ -103,24 +102,7 @@ def look(host: Answering, wanted: dict[str, Any]) -> dict[str, Any]:
         return site.look(wanted, host, check=False, previous={})
 
 
-@contextmanager
-def without_syncs() -> Iterator[None]:
-    """A disk that is not waited for, while a host is being made."""
-    kept, os.fsync = os.fsync, lambda _handle: None
-    try:
-        yield
-    finally:
-        os.fsync = kept
-
-
 def checked(vfs: int) -> dict[str, Any]:
     """The intent as the control node sends it."""
     wanted = site.intent_of(intent(vfs))
-    return {**wanted, host_boot.ENGINE: engine_digest()}
-
-
-def engine_digest() -> str:
-    """The control node's engine."""
-    from ansible_collections.vela.gpudirect.plugins.plugin_utils import engine
-
-    return str(engine.own().digest)
+    return {**wanted, host_boot.ENGINE: engine.own().digest}
