@@ -18,11 +18,14 @@ from pathlib import Path
 
 from tests.benchmark.loopback import ROOT
 from tests.benchmark.measuring import timed
+from tests.benchmark.report import RACK
 from tests.benchmark.suite import Result, Tell
+from tests.integration.booting import BOOT, seconds
 from tests.integration.rack import Rack
 
 HOST = "node-a"
 GENERATOR = "update-grub"
+USERSPACE = "systemctl show --property=UserspaceTimestampMonotonic,FinishTimestampMonotonic"
 ROLE = """\
 - name: The kernel role alone
   hosts: gpudirect_hosts
@@ -70,22 +73,52 @@ def fresh(rack: Rack, tell: Tell) -> Iterator[Runs]:
 
 
 def first_apply_results(rounds: int, tell: Tell) -> list[Result]:
-    """Everything is written and the reboot left for later, then done, then nothing is left."""
+    """Everything is written and the reboot left for later, then done, then nothing is left; and what a boot takes."""
     rack = Rack("benchmark", tell)
     try:
         with fresh(rack, tell) as runs:
             site = _against(runs, ROOT / "site.yml", rounds, generator=False)
+            boot = boot_result(rack, tell)
         with fresh(rack, tell) as runs:
             role = runs.folder / "role.yml"
             role.write_text(ROLE)
             alone = _against(runs, role, rounds, generator=True)
     finally:
         rack.down()
-    first, again = "first apply, reboot aside, on the simulated rack", "run without changes"
+    first, again = f"first apply, reboot aside, {RACK}", "run without changes"
     return [
         Result("first-site", f"{first}: site.yml, an execution for each resource", again, site, None),
         Result("first-role", f"{first}: the role alone, {GENERATOR} aside", again, alone, 1.5, 1.2),
+        boot,
     ]
+
+
+def boot_result(rack: Rack, tell: Tell) -> Result:
+    """The seconds of our boot unit against those that the host's user space took to start, which it is a part of."""
+    rack.run(HOST, "timeout 300 systemctl is-system-running --wait || true")
+    unit, whole = seconds(Shell(rack, HOST)), userspace_s(rack.run(HOST, USERSPACE))
+    tell(f"the last boot: {BOOT} {unit:.1f} s of {whole:.1f} s of user space")
+    return Result("boot-unit", f"boot {RACK}: {BOOT}", "start of user space", unit / whole, None)
+
+
+@dataclass(frozen=True)
+class Shell:
+    """A host of a rack as the tests of a boot ask it."""
+
+    rack: Rack
+    name: str
+
+    def sh(self, script: str) -> str:
+        return self.rack.run(self.name, script)
+
+
+def userspace_s(shown: str) -> float:
+    """What ``systemd-analyze`` calls userspace, from the same times of systemd."""
+    times = {name: int(value) for name, value in (line.split("=", 1) for line in shown.splitlines())}
+    started, finished = times["UserspaceTimestampMonotonic"], times["FinishTimestampMonotonic"]
+    if finished <= started:
+        raise RuntimeError(f"{HOST}: its boot has not finished: {shown!r}")
+    return (finished - started) / 1e6
 
 
 def _against(runs: Runs, playbook: Path, rounds: int, *, generator: bool) -> float:

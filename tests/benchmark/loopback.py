@@ -55,6 +55,7 @@ class Farm:
     folder: Path
     port: int
     addresses: tuple[str, ...]
+    processes: tuple[int, ...] = ()  # one sshd for some of the addresses each
 
     def inventory(self, count: int, variables: Mapping[str, Any]) -> dict[str, Any]:
         """An inventory of the first hosts, in which no variable is a template."""
@@ -117,9 +118,11 @@ def farm(folder: Path, count: int) -> Iterator[Farm]:
     (folder / "known_hosts").write_text("".join(f"[{one}]:{port} {key}\n" for one in addresses))
     _accounts(folder)
     with contextlib.ExitStack() as stack:
-        for start in range(0, count, ADDRESSES_PER_SSHD):
+        processes = tuple(
             stack.enter_context(_serving(sshd, folder, port, addresses[start : start + ADDRESSES_PER_SSHD]))
-        yield Farm(folder, port, addresses)
+            for start in range(0, count, ADDRESSES_PER_SSHD)
+        )
+        yield Farm(folder, port, addresses, processes)
 
 
 def _free_port() -> int:
@@ -138,7 +141,7 @@ def _accounts(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _serving(sshd: Sshd, folder: Path, port: int, addresses: Sequence[str]) -> Iterator[None]:
+def _serving(sshd: Sshd, folder: Path, port: int, addresses: Sequence[str]) -> Iterator[int]:
     config = folder / f"{addresses[0]}.conf"
     listen = "\n".join(f"ListenAddress {address}" for address in addresses)
     text = CONFIG.format(port=port, listen=listen, folder=folder, first=addresses[0])
@@ -156,7 +159,7 @@ def _serving(sshd: Sshd, folder: Path, port: int, addresses: Sequence[str]) -> I
     ):
         try:
             _wait_until_it_listens(process, addresses[-1], port, log.name)
-            yield
+            yield process.pid
         finally:
             process.terminate()
 

@@ -16,15 +16,22 @@ SAMPLE_S = 0.1
 
 @dataclass(frozen=True)
 class Cost:
-    """What one run took on the controller."""
+    """What one run took: seconds, processor time on the controller, and that of the processes of the targets."""
 
     wall_s: float
     cpu_s: float
+    targets_s: float = 0.0
+
+    @property
+    def both_s(self) -> float:
+        """Processor time on both sides."""
+        return self.cpu_s + self.targets_s
 
 
-def timed(argv: Sequence[str], environment: Mapping[str, str], folder: Path) -> Cost:
-    """Run a command to its end; a failure is an error with its last lines."""
+def timed(argv: Sequence[str], environment: Mapping[str, str], folder: Path, targets: Sequence[int] = ()) -> Cost:
+    """Run a command to its end; a failure is an error with its last lines. ``targets`` are the servers of its hosts."""
     with (folder / "output").open("w+") as output:
+        before = sum(map(family_cpu_s, targets))
         began = time.monotonic()
         process = subprocess.Popen(argv, env=dict(environment), stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         _pid, status, usage = os.wait4(process.pid, 0)
@@ -32,7 +39,7 @@ def timed(argv: Sequence[str], environment: Mapping[str, str], folder: Path) -> 
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
         _require_success(process, output.read())
-    return Cost(wall, usage.ru_utime + usage.ru_stime)
+    return Cost(wall, usage.ru_utime + usage.ru_stime, sum(map(family_cpu_s, targets)) - before)
 
 
 def peak_pss_mib(argv: Sequence[str], environment: Mapping[str, str], folder: Path) -> float:
@@ -62,6 +69,21 @@ def _family(pid: int) -> list[int]:
             for thread in Path(f"/proc/{one}/task").iterdir():
                 family += map(int, (thread / "children").read_text().split())
     return family
+
+
+def family_cpu_s(pid: int) -> float:
+    """Processor time of a process, its descendants, and those of them that have ended and were waited for.
+
+    It only grows as long as the processes in between stay, which those of a connection that is kept do.
+    """
+    return sum(map(_cpu_ticks, _family(pid))) / os.sysconf("SC_CLK_TCK")
+
+
+def _cpu_ticks(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        # The program's name stands in brackets; utime, stime, cutime and cstime are the fields 14 to 17 of all.
+        return sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]))
+    return 0
 
 
 def _pss_kib(pid: int) -> int:

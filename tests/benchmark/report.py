@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from datetime import date
 
@@ -13,27 +14,47 @@ PAGE = """\
 
 Written by `python -m tests.benchmark` on {today}, on a machine with {cpus} cores and {gib} GiB. Every ratio is of two things
 measured in the same run on the same machine, in turns, medians of {rounds}. Seconds are not given: they would be those
-of that machine.
+of that machine. A row that the last run did not measure stays as it was, with the day of its measurement.
 
 {table}
 
 How it is measured:
 
-* The hosts of the first table rows are `sshd` processes on loopback addresses, so controller and hosts share the same
-  cores and the network's round trips are missing. Each host judges the same converged tree through `gpudirect_root`.
+* The hosts of all rows without "engine alone", "reading" or "rack" are `sshd` processes on loopback addresses, so controller
+  and hosts share the same cores and the network's round trips are missing. Each host judges the same converged tree
+  through `gpudirect_root`.
 * Tasks are counted from ansible-runner's events, commands sent to a host by a wrapper around `ssh`, both in a run that is
   not timed. Memory is sampled in a run that is not timed either.
+* Devices: two NICs that share the VFs, each VF with attributes of its own and on vfio-pci, and two devices that play GPUs.
+  A captured tree tells what is in sysfs. The attributes of VFs, routes, and what devices are used for are told by a
+  running kernel only, so on the loopback hosts `sriov` and `pci_driver` read all functions and choose the devices, then
+  say that they wait for the running host. Such a run is not `verified`: it shows what a run costs, not that VFs are as
+  wanted. What is missing in it (links and eswitch by `ip` and `devlink`, uses, images and modules, and the comparison)
+  is in the rows of the engine alone: reading and planning of all resources, `verified`, on fake hosts that answer.
+  Their programs' answers are at hand there, so the time of `ip` itself is in neither.
+* The role of small tasks is a play of `stat` and `command` tasks that only look at the same host: a loop over the VFs for each
+  of 10 questions (is it there, driver, override, group, MAC, VLAN, spoofchk, trust, link state, rates), loops over ports, GPUs,
+  pages, arguments and files. The words of `ip` are in a file, which it searches. At several hosts it runs once.
+  Processor time is that of the command and of the `sshd` processes with all they have started, without the kept ssh
+  masters. Our run is charged with one more look of the engine alone on each host, for what a tree cannot tell.
+* Reading is of a generated tree, which answers faster than sysfs, with the processor time of this process.
 * The first apply is measured on a host of the simulated rack, reboots aside. A round of site.yml sends one module for each
   resource that changes, and a look at its end, where a run without changes sends one in all: that is by design, since all
   hosts are looked at before the first one is written to. The role called alone sends the same modules both times: that
   ratio is what writing costs against looking, with the distribution's generator of boot entries taken off.
 """
 
+# Rows with these words need VMs, which not every run has.
+RACK = "on the simulated rack"
+# What people add to the page is below this line and stays.
+REMARKS = "\nRemarks:\n"
+HEAD = ("measured", "against", "found", "target", "stretch", "", "on")
+Row = tuple[str, ...]
 
-def table(results: Sequence[Result]) -> list[str]:
-    """Markdown, padded so that it also reads as plain text."""
-    rows = [("measured", "against", "found", "target", "stretch", "")]
-    rows += [
+
+def rows_of(results: Sequence[Result], today: str) -> list[Row]:
+    """A row of words for each result."""
+    return [
         (
             one.what,
             one.against or "-",
@@ -41,26 +62,50 @@ def table(results: Sequence[Result]) -> list[str]:
             f"<= {_number(one.target, one)}" if one.target is not None else "-",
             f"<= {_number(one.stretch, one)}" if one.stretch is not None else "-",
             "" if one.good else "MISSED",
+            today,
         )
         for one in results
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+
+
+def table(results: Sequence[Result], kept: Sequence[Row] = ()) -> list[str]:
+    """Markdown, padded so that it also reads as plain text."""
+    rows = [HEAD, *rows_of(results, date.today().isoformat()), *kept]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
     lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in rows]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return lines
 
 
 def _number(value: float, result: Result) -> str:
-    return f"{value:.0f}" if result.count else f"{value:.2f}"
+    if result.count:
+        return f"{value:.0f}"
+    return f"{value:.2f}" if value >= 0.1 else f"1/{1 / value:.0f}"
 
 
-def page(results: Sequence[Result], rounds: int) -> str:
-    """The page of the documentation."""
+def kept_rows(before: str, results: Sequence[Result]) -> list[Row]:
+    """The rows of the rack on an earlier page, where these results have none; each with the day of its measurement."""
+    if any(RACK in one.what for one in results):
+        return []
+    written = re.search(r"on (\d{4}-\d\d-\d\d)", before)
+    day = written[1] if written else "-"
+    found = []
+    for line in before.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("| ") else []
+        if cells and RACK in cells[0]:
+            found.append(tuple([*cells, day] if len(cells) < len(HEAD) else cells))
+    return found
+
+
+def page(results: Sequence[Result], rounds: int, before: str = "") -> str:
+    """The page of the documentation. ``before`` is the page that it replaces."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return PAGE.format(
+    text = PAGE.format(
         today=date.today().isoformat(),
         cpus=os.cpu_count(),
         gib=round(memory / (1 << 30)),
         rounds=rounds,
-        table="\n".join(table(results)),
+        table="\n".join(table(results, kept_rows(before, results))),
     )
+    _, heading, remarks = before.partition(REMARKS)
+    return text + heading + remarks

@@ -47,6 +47,7 @@ class Sizes:
     few: int = 10
     many: int = 40
     rounds: int = 3
+    looped: int = 10  # hosts that a role of small tasks looks at, which takes minutes
 
 
 @dataclass(frozen=True)

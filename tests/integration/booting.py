@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-
-from tests.integration.conftest import Node
+from typing import Protocol
 
 BOOT, READY, WATCH = "gpudirect-boot.service", "gpudirect-ready.target", "gpudirect-drift.service"
+
+
+class Node(Protocol):
+    """A host that runs a shell script and gives what it printed."""
+
+    def sh(self, script: str) -> str: ...
 
 
 def shown(node: Node, unit: str = BOOT) -> dict[str, str]:
