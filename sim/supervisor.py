@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One process for each running host: its power supply and its power button.
 
-It starts QEMU, starts it again after a guest reset, lets a guest shutdown stay off, and takes QEMU
-with it when it ends. It holds a lock for its whole life, so a rack can tell a live one from a file
+It starts QEMU, starts it again after a guest reset or when an emulated CPU has stopped, lets a guest shutdown stay off,
+and takes QEMU with it when it ends. It holds a lock for its whole life, so a rack can tell a live one from a file
 that a killed machine left behind.
 """
 
@@ -29,6 +29,7 @@ from typing import IO, Any
 from sim.commands import die_with_parent
 from sim.errors import RackError
 from sim.liveness import mark_of, write_mark
+from sim.stalls import Watchdog
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ class Power:
     mute_starts: int = 0
     since: float = field(default_factory=time.time)
     last_end: str = ""
+    watchdog: Watchdog | None = None
 
 
 class Supervisor:
@@ -87,6 +89,7 @@ class Supervisor:
             while not self.leaving:
                 for key, _ in self.watched.select(timeout=1.0):
                     key.data()
+                self._look_after()
         finally:
             self.cut()
 
@@ -117,6 +120,7 @@ class Supervisor:
             monitor=ours,
             starts=old.starts + 1,
             mute_starts=old.mute_starts + 1,
+            watchdog=Watchdog(self.duty.folder / "console.log"),
         )
         ours.setblocking(False)
         self.watched.register(ours, selectors.EVENT_READ, self._listen)
@@ -142,6 +146,13 @@ class Supervisor:
             self.power.reason = "cut"
             self.power.qemu.kill()
             self._reap()
+
+    def _look_after(self) -> None:
+        watchdog = self.power.watchdog
+        if self.power.qemu is not None and watchdog is not None and watchdog.bites():
+            log.warning("an emulated CPU has lost its timer: the power is taken away and given again")
+            self.cut()
+            self.switch_on()
 
     def press_button(self) -> None:
         """Press the ACPI power button; the guest decides."""

@@ -123,6 +123,24 @@ def test_cut_takes_the_power_at_once_and_is_no_reset(rig: Rig) -> None:
     assert (report["power"], report["last_end"], report["starts"]) == ("off", "cut", 1)
 
 
+def test_host_whose_cpu_gets_no_timer_is_started_again(rig: Rig) -> None:
+    console = rig.folder / "console.log"
+    words = "rcu: rcu_preempt kthread timer wakeup didn't happen for 5251 jiffies!\n"
+    console.write_text(words * 3)  # of an earlier boot
+    rig.start("stay")
+    rig.wait_for(power="on", starts=1)
+    with console.open("a") as stream:
+        stream.write(words)
+    time.sleep(2.5)
+    rig.wait_for(power="on", starts=1)
+    with console.open("a") as stream:
+        stream.write(words[:30])
+        stream.flush()
+        time.sleep(1.5)
+        stream.write(words[30:])
+    rig.wait_for(power="on", starts=2)
+
+
 def test_crash_stays_off_and_says_so(rig: Rig) -> None:
     rig.start("crash stay")
     report = rig.wait_for(power="off", starts=1)
