@@ -53,7 +53,7 @@ def what_the_first_run_installed_has_run_in_its_reboot(node: Node) -> None:
     assert ended(node) == {"ActiveState": "active", "Result": "success", "SubState": "exited"}
     assert shown(node, READY)["ActiveState"] == "active"
     assert "This host is ready for its guests: hugepages as wanted" in said(node)
-    assert node.sh(VFS) == "2"
+    assert node.sh(VFS).strip() == "2"
     assert node.sh(f"stat -c '%a %U' {INTENT}").split() == ["600", "root"]
     again = node.site(**WANTED)
     assert (again.host(node.name).changed, again.commands[node.name]) == (0, 1)
@@ -93,7 +93,7 @@ def a_device_that_never_appears_delays_no_login(node: Node) -> None:
     node.boot()
     assert ended(node)["Result"] == "success"
     assert shown(node, READY)["ActiveState"] == "active"
-    assert node.sh(VFS) == "2"
+    assert node.sh(VFS).strip() == "2"
     assert node.site(**WANTED).host(node.name).changed == 0
 
 
