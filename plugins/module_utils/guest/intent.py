@@ -117,7 +117,13 @@ SHAPE_FIELDS = (
     Field("networks", "list", ("Further networks.",), default=[], elements="dict"),
     Field("mac", "str", ("MAC address of its first interface. Omitted: derived from its name.",), check=canonical_mac),
     Field("mtu", "int", ("MTU of its rails.",), minimum=68),
-    Field("rails", "list", ("Addresses of its VFs with their prefix, in the order of its GPUs.",), default=[], elements="str"),
+    Field(
+        "rails",
+        "list",
+        ("Addresses of its VFs with their prefix, in the order of its GPUs.",),
+        default=[],
+        elements="str",
+    ),
     Field("autostart", "bool", ("Whether the boot unit starts it.",), default=True),
 )
 FIELDS = (

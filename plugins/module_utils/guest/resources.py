@@ -70,7 +70,9 @@ def _node(host: Host, number: int, cpus: str, pages: str, isolated: frozenset[in
     for cpu in online:
         siblings = _siblings(host, cpu)
         cores[tuple(sorted({cpu, *(one for one in siblings if one in online)}))] = None
-    return HostNode(number, tuple(sorted(cores)), _free_pages(host, pages), tuple(sorted(isolated.intersection(online))))
+    return HostNode(
+        number, tuple(sorted(cores)), _free_pages(host, pages), tuple(sorted(isolated.intersection(online)))
+    )
 
 
 def _siblings(host: Host, cpu: int) -> tuple[int, ...]:

@@ -156,9 +156,7 @@ def cells_of(room: Room, shape: Shape, share: Share, kept: Sequence[Cell] = ()) 
     pages, _spare = _pages_by_node(room, shape, nodes)
     cells = []
     for node in nodes:
-        ranked = [
-            (not had.intersection(core), not room.isolated.intersection(core), core) for core in room.whole(node)
-        ]
+        ranked = [(not had.intersection(core), not room.isolated.intersection(core), core) for core in room.whole(node)]
         cores = [core for _had, _isolated, core in sorted(ranked)[: counts[node]]]
         cpus = tuple(cpu for core in sorted(cores) for cpu in core)
         cells.append(Cell(node, cpus, pages[node] * shape.page_mib, room.threads))
