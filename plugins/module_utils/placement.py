@@ -146,8 +146,9 @@ class _Placer:
         kept = frozenset(one.address for one in by_part(old, Part.GPU)) if old else frozenset()
         choice = self.pairing.best(shape, only, kept)
         if choice is None:
-            short = of_gpus(self.stock, shape, only)
-            why += [*(short or of_vfs(self.pairing, shape, only)), *totals(self.room, shape)]
+            if not why or only is None:
+                why += of_gpus(self.stock, shape, only) or of_vfs(self.pairing, shape, only)
+            why += totals(self.room, shape)
         elif not choice.fits:
             why += shortages(self.room, shape, choice.share)
         if why or choice is None:

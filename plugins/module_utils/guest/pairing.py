@@ -24,10 +24,8 @@ from .room import Room, Share, shortages
 from .stock import Stock
 
 _WORDS = {
-    Kind.PIX: "below one switch",
-    Kind.PXB: "below one root port",
-    Kind.PHB: "through the root complex",
-    Kind.NODE: "on one NUMA node",
+    Kind.PHB: "below another root port of the same host bridge",
+    Kind.NODE: "below another host bridge of the same NUMA node",
     Kind.SYS: "on another NUMA node",
     Kind.UNKNOWN: "at a distance that is not known",
 }
@@ -350,8 +348,10 @@ def distance_notes(
     for gpu in gpus:
         for vf in given[gpu.address]:
             kind = pairing.kind(gpu, vf.physfn or vf.address)
-            if kind > Kind.PXB:
-                notes.append(f"VF {vf.address} is {_WORDS[kind]} from GPU {gpu.address}: no nearer one was free.")
+            if kind in _WORDS:
+                notes.append(
+                    f"VF {vf.address} is not behind one switch with its GPU {gpu.address}, but {_WORDS[kind]}."
+                )
     return notes
 
 

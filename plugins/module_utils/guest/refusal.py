@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..path.finding import Kind
 from ..path.labels import counted
@@ -41,11 +41,12 @@ def of_gpus(stock: Stock, shape: Shape, only: Sequence[Address] | None) -> list[
     """Too few GPUs; empty: they suffice."""
     asked = [gpu.address for gpu in stock.gpus] if only is None else sorted(only)
     known = {gpu.address for gpu in stock.gpus}
-    causes, free = [], 0
+    hindered: dict[str, list[Address]] = {}
     for address in asked:
         why = stock.why_not(address, shape.name) if address in known else "is no GPU that guests of this host may have"
-        free += not why
-        causes += [f"{address} {why}"] if why else []
+        if why:
+            hindered.setdefault(why, []).append(address)
+    free, causes = len(asked) - sum(map(len, hindered.values())), _together(hindered)
     if free >= shape.gpus:
         return []
     where = "" if only is None else f" of partition {shape.nvswitches}"
@@ -88,6 +89,11 @@ def _taken(stock: Stock, guest: str) -> list[str]:
             why = stock.why_not(vf.address, guest)
             if why:
                 causes.setdefault(why, []).append(vf.address)
+    return _together(causes)
+
+
+def _together(causes: Mapping[str, Sequence[Address]]) -> list[str]:
+    """Devices that one cause hinders, in one line."""
     lines = []
     for why, addresses in sorted(causes.items(), key=lambda one: min(one[1])):
         first, more = min(addresses), len(addresses) - 1

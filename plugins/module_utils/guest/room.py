@@ -20,6 +20,8 @@ Core = tuple[int, ...]
 # GPUs by NUMA node.
 Share = Mapping[int, int]
 
+_FREE_CORES = "Lower vcpus, or free cores there: other guests and the host itself (guest_reserved_cpus) have the rest."
+
 
 @dataclass
 class Room:
@@ -99,10 +101,15 @@ def shortages(room: Room, shape: Shape, share: Share) -> list[tuple[str, str]]:
     if wanted < len(nodes):
         few = f"has {shape.vcpus} vCPUs for {counted(len(nodes), 'NUMA node')} of its GPUs ({names})"
         found.append((few, f"Give it at least {len(nodes) * room.threads}."))
-    elif bare or wanted > sum(free.values()):
-        each = ", ".join(f"node {node} has {free[node] * room.threads}" for node in nodes)
-        fact = f"needs {shape.vcpus} CPUs in whole cores, each of its nodes some, and {each} free"
-        found.append((fact, "Lower vcpus, or free cores there: other guests and the reserved CPUs have the rest."))
+    elif bare:
+        fact = f"needs CPUs on each NUMA node of its GPUs ({names}), and on {_named(bare)} no whole core is free"
+        found.append((fact, _FREE_CORES))
+    elif wanted > sum(free.values()):
+        each = ", ".join(f"{free[node] * room.threads} on node {node}" for node in nodes)
+        fact = (
+            f"has too few CPUs on the NUMA nodes of its GPUs (found {each} in whole free cores, wanted {shape.vcpus})"
+        )
+        found.append((fact, _FREE_CORES))
     need, _spare = _pages_by_node(room, shape, nodes)
     for node in nodes:
         if need[node] > room.free_pages(node, shape.page_mib):
@@ -135,8 +142,8 @@ def totals(room: Room, shape: Shape) -> list[tuple[str, str]]:
     found = wrong_numbers(room, shape)
     cpus = sum(len(room.whole(node)) for node in room.cores) * room.threads
     if shape.vcpus > cpus:
-        fact = f"needs {shape.vcpus} CPUs in whole cores, and the host has {cpus} free"
-        found.append((fact, "Lower vcpus, or free cores: other guests and the reserved CPUs have the rest."))
+        fact = f"has too few CPUs on this host (found {cpus} in whole free cores, wanted {shape.vcpus})"
+        found.append((fact, _FREE_CORES))
     pages = {node: room.free_pages(node, shape.page_mib) for node in sorted(room.pages)}
     if shape.memory_mib > sum(pages.values()) * shape.page_mib:
         each = ", ".join(f"node {node}: {count}" for node, count in pages.items()) or "no node"

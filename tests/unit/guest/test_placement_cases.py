@@ -44,7 +44,13 @@ def answered(host: GuestHost, intent: GuestIntent, existing: list[Placed], comin
     selection = host.selection(coming=addresses, partitions=intent.partitions)
     shapes = [wish.shape for wish in intent.wishes]
     return place(
-        host.machine(), host.nodes, shapes, existing, selection, reserved=intent.reserved, max_distance=intent.max_distance
+        host.machine(),
+        host.nodes,
+        shapes,
+        existing,
+        selection,
+        reserved=intent.reserved,
+        max_distance=intent.max_distance,
     )
 
 
