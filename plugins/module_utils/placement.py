@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Union
 
+from .guest.choice import best
 from .guest.pairing import Pairing, distance_notes, given_of
 from .guest.placed import Cell, Given, HostNode, Part, Placed, Refused, Shape
 from .guest.refusal import Why, of_gpus, of_vfs, repeated, spelled
@@ -49,7 +50,7 @@ def place(
     first core of each node). A VF farther from its GPU than ``max_distance`` is not given.
     """
     stock, room = Stock(machine, selection), Room(nodes, reserved)
-    pairing = Pairing(stock, room, max_distance, Routes(machine))
+    pairing = Pairing(stock, max_distance, Routes(machine))
     return _Placer(stock, room, pairing, {one.shape.name: one for one in existing}).answers(shapes)
 
 
@@ -144,7 +145,7 @@ class _Placer:
         switches, why = self._switches(shape)
         only = self._partition(shape)
         kept = frozenset(one.address for one in by_part(old, Part.GPU)) if old else frozenset()
-        choice = self.pairing.best(shape, only, kept)
+        choice = best(self.pairing, self.room, shape, only, kept)
         if choice is None:
             if not why or only is None:
                 why += of_gpus(self.stock, shape, only) or of_vfs(self.pairing, shape, only)

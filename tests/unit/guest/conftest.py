@@ -5,6 +5,6 @@ from __future__ import annotations
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
-    "guest", deadline=None, max_examples=800, derandomize=False, suppress_health_check=[HealthCheck.too_slow]
+    "guest", deadline=None, max_examples=60, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("guest")

@@ -10,7 +10,6 @@ from typing import Any
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest.pairing import Pairing
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest.placed import Part, Placed, Refused, Shape
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest.resources import given_back
-from ansible_collections.vela.gpudirect.plugins.module_utils.guest.room import Room
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest.stock import Selection, Stock
 from ansible_collections.vela.gpudirect.plugins.module_utils.path.finding import Kind
 from ansible_collections.vela.gpudirect.plugins.module_utils.path.routes import Routes
@@ -183,7 +182,7 @@ def weight(host: GuestHost, machine: Machine, selection: Selection, shape: Shape
     found = place(machine, host.nodes, [shape], (), selection)[0]
     if isinstance(found, Refused):
         return None
-    pairing = Pairing(Stock(machine, selection), Room(host.nodes), Kind.SYS, Routes(machine))
+    pairing = Pairing(Stock(machine, selection), Kind.SYS, Routes(machine))
     tree = machine.tree.functions
     kinds = [
         pairing.kind(tree[one.beside], tree[one.address].physfn or one.address)
