@@ -13,7 +13,7 @@ NAMES = ("a", "b", "c", "d", "e")
 def _plugged(draw: st.DrawFn, host: GuestHost, root: Root, most: int) -> None:
     """GPUs and NICs below switches, perhaps one below another, or on root ports."""
     for _switch in range(draw(st.integers(1, 2))):
-        gpus, nics = draw(st.integers(0, 2)), draw(st.integers(0, 2))
+        gpus, nics = draw(st.sampled_from([0, 1, 2, 2, 3])), draw(st.sampled_from([0, 1, 1, 2]))
         if draw(st.integers(0, 3)):
             lower = root.switch(gpus + nics + 1)
             if draw(st.integers(0, 4)) == 0:
@@ -24,7 +24,7 @@ def _plugged(draw: st.DrawFn, host: GuestHost, root: Root, most: int) -> None:
             if sum(name.startswith("gpu") for name in host.named) < most:
                 root.gpu(port)
         for port in lower[gpus : gpus + nics]:
-            root.nic(port, draw(st.integers(0, 3)), ports=draw(st.integers(1, 2)))
+            root.nic(port, draw(st.sampled_from([0, 1, 2, 3, 4])), ports=draw(st.integers(1, 2)))
 
 
 @st.composite
@@ -32,13 +32,18 @@ def hosts(draw: st.DrawFn, odd: bool = True) -> GuestHost:
     """One to four nodes with one to five root buses; ``odd``: some devices cannot be given, or share a group."""
     host = GuestHost()
     nodes = draw(st.sampled_from([1, 2, 2, 4]))
-    for number in range(draw(st.integers(1, 5))):
+    for number in range(draw(st.sampled_from([1, 2, 4, 4, 5]))):
         node = draw(st.sampled_from([*range(nodes), *range(nodes), None]))
         _plugged(draw, host, host.root(0x10 + 0x28 * number, node), most=8)
     root = host.root(0xF0, 0)
     for _number in range(draw(st.integers(0, 2))):
         root.nvswitch(root.port())
-    host.cpus(nodes, draw(st.integers(2, 12)), draw(st.integers(0, 40)), threads=draw(st.sampled_from([1, 2])))
+    host.cpus(
+        nodes,
+        draw(st.sampled_from([2, 8, 16, 16])),
+        draw(st.sampled_from([0, 8, 40, 80])),
+        threads=draw(st.sampled_from([1, 2, 2])),
+    )
     if odd:
         _made_odd(draw, host, root)
     return host
@@ -71,14 +76,14 @@ def shapes_named(name: str, most: int = 8) -> st.SearchStrategy[Shape]:
         name=st.just(name),
         gpus=st.sampled_from([one for one in (0, 1, 1, 2, 2, 3, 4, 8) if one <= most]),
         vfs_per_gpu=st.sampled_from([0, 1, 1, 1, 2]),
-        nvswitches=st.sampled_from(["none", "none", "none", "none", "all", "7"]),
-        vcpus=st.sampled_from([1, 2, 4, 6, 8]),
-        memory_mib=st.sampled_from([1, 2, 3, 8, 20]).map(lambda gib: gib * 1024),
+        nvswitches=st.sampled_from([*["none"] * 12, "all", "7"]),
+        vcpus=st.sampled_from([2, 2, 4, 4, 8, 8, 3]),
+        memory_mib=st.sampled_from([2, 4, 4, 5, 8, 20]).map(lambda gib: gib * 1024),
     )
 
 
 def shape_lists(names: tuple[str, ...] = NAMES) -> st.SearchStrategy[list[Shape]]:
     """Several guests, each with a name of its own."""
-    return st.lists(st.sampled_from(names), unique=True, max_size=len(names)).flatmap(
+    return st.lists(st.sampled_from(names), unique=True, min_size=1, max_size=len(names)).flatmap(
         lambda chosen: st.tuples(*(shapes_named(name) for name in chosen)).map(list)
     )

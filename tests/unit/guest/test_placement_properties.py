@@ -91,6 +91,18 @@ def test_cpus_and_pages_are_of_their_node_and_nobody_elses(host: GuestHost, shap
         assert not nodes or {cell.node for cell in guest.cells} == nodes
 
 
+@given(hosts(odd=False), st.data())
+def test_nvswitches_go_all_to_the_guest_with_all_gpus(host: GuestHost, data: st.DataObject) -> None:
+    chosen = host.selection()
+    assume(chosen.gpus)
+    gpus = data.draw(st.sampled_from([len(chosen.gpus), len(chosen.gpus), 1]))
+    found = answers(host, [Shape("a", gpus, 0, "all", 8, 8192)])
+    for guest in placed(found):
+        assert {one.address for one in guest.devices} == {*chosen.gpus, *chosen.nvswitches}
+    for guest in found:
+        assert isinstance(guest, Refused) or (gpus == len(chosen.gpus) and chosen.nvswitches)
+
+
 @given(hosts(), shapes_named("a"))
 def test_no_nearer_vf_is_left_free(host: GuestHost, shape: Shape) -> None:
     guests = placed(answers(host, [shape]))
