@@ -1,7 +1,7 @@
 """Every folder below tests/cases/placement is one behaviour: a host, guests it has, what is asked, and what each guest gets.
 
 ``host.yml`` names a host of tests/fixtures/guest_hosts.py and what is different about it; ``existing`` there are shapes that were placed
-before on the host as its maker builds it, and of which those in ``running`` have their pages. ``intent.yml`` has the options.
+before on the host as its maker builds it. ``intent.yml`` has the options.
 GPUDIRECT_REGENERATE=1 rewrites ``placement.yml`` or ``error.yml``, for a review by a person.
 """
 
