@@ -25,12 +25,14 @@ class HostNode:
     """One NUMA node of a host.
 
     ``cores`` are the CPUs of each core, siblings together, in ascending order. ``pages`` are the huge pages by size in MiB that no
-    running guest has: free ones and those of guests that are placed anew.
+    running guest has: free ones and those of guests that are placed anew. ``isolated`` are the CPUs that the kernel gives to no task
+    by itself (isolcpus).
     """
 
     number: int
     cores: tuple[tuple[int, ...], ...] = ()
     pages: Mapping[int, int] = field(default_factory=dict, hash=False)
+    isolated: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,246 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The options ``guest_shapes`` and those that say what guests may have of a host: their tables, and what they ask for. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..core.errors import IntentError, Problem
+from ..core.schema import Field, Schema, wrong_type
+from ..path.finding import Kind
+from ..pci.address import Address, address_in
+from ..vf.mac import canonical_mac
+from .placed import Shape
+from .resources import cpus_of
+
+_PAGES_MIB = {"2M": 2, "1G": 1024}
+_DISTANCES = {"pix": Kind.PIX, "pxb": Kind.PXB, "phb": Kind.PHB, "node": Kind.NODE, "sys": Kind.SYS}
+_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?")
+_LONGEST_NAME = 64  # of a host (Linux HOST_NAME_MAX)
+_LONGEST_LABEL = 63  # RFC 1123, 2.1
+_NAME_FORM = "letters, digits, - and ., at most 64, not digits alone"
+
+
+def _check_name(path: str, text: str) -> str:
+    """A name that libvirt and a guest's own host name can have; virsh takes digits alone for the number of a domain."""
+    labels = text.split(".")
+    good = len(text) <= _LONGEST_NAME and not text.isdecimal()
+    if not good or any(len(one) > _LONGEST_LABEL or _LABEL.fullmatch(one) is None for one in labels):
+        raise IntentError([Problem(path, "is no name for a guest", "Correct it.", found=repr(text), wanted=_NAME_FORM)])
+    return text
+
+
+def _check_nvswitches(path: str, value: Any) -> str:
+    """``all``, ``none``, or the number of a partition; YAML may make a number or, of a bare ``no``, false of it."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return str(value)
+    if isinstance(value, str) and (value in ("all", "none") or re.fullmatch(r"0|[1-9]\d{0,5}", value)):
+        return value
+    wanted = "all, none, or the number of a Fabric Manager partition"
+    raise IntentError([Problem(path, "is no choice of NVSwitches", "Correct it.", found=repr(value), wanted=wanted)])
+
+
+def _check_cpus(path: str, text: str) -> tuple[int, ...]:
+    try:
+        return cpus_of(text)
+    except ValueError as error:
+        raise IntentError([Problem(path, str(error), "Correct it.", found=repr(text))]) from None
+
+
+def _check_partitions(path: str, mapping: Mapping[Any, Any]) -> dict[str, tuple[Any, ...]]:
+    """GPUs by partition number, each as an address or as a module number."""
+    problems: list[Problem] = []
+    found: dict[str, tuple[Any, ...]] = {}
+    for key, gpus in mapping.items():
+        here = f"{path}[{key}]"
+        try:
+            if isinstance(key, bool) or re.fullmatch(r"0|[1-9]\d{0,5}", str(key)) is None:
+                raise wrong_type(path, key, "partition numbers as keys")
+            if not isinstance(gpus, (list, tuple)):
+                raise wrong_type(here, gpus, "a list of GPUs")
+            found[str(key)] = tuple(_gpu(f"{here}[{index}]", one) for index, one in enumerate(gpus))
+            if len(set(found[str(key)])) != len(gpus):
+                raise IntentError([Problem(here, "names a GPU twice", "Remove one of them.")])
+        except IntentError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise IntentError(problems)
+    return found
+
+
+def _gpu(path: str, value: Any) -> Any:
+    return value if isinstance(value, int) and not isinstance(value, bool) else address_in(path, str(value))
+
+
+def _check_modules(path: str, mapping: Mapping[Any, Any]) -> dict[int, Address]:
+    problems: list[Problem] = []
+    found: dict[int, Address] = {}
+    for key, value in mapping.items():
+        try:
+            if isinstance(key, bool) or re.fullmatch(r"\d{1,3}", str(key)) is None:
+                raise wrong_type(path, key, "module numbers as keys")
+            found[int(key)] = address_in(f"{path}[{key}]", str(value))
+        except IntentError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise IntentError(problems)
+    return found
+
+
+SHAPE_FIELDS = (
+    Field("name", "str", ("Name of the guest: of its domain and of itself.",), required=True, check=_check_name),
+    Field("gpus", "int", ("GPUs that it gets; V(0) is a guest without passthrough.",), default=0, minimum=0),
+    Field("vfs_per_gpu", "int", ("VFs for each GPU, from the nearest NICs.",), default=1, minimum=0),
+    Field(
+        "nvswitches",
+        "raw",
+        (
+            "V(all) NVSwitches, for a guest with all GPUs of its host; V(none); or the number of a Fabric Manager partition,",
+            "whose NVSwitches stay with the host or a service guest.",
+        ),
+        default="none",
+        check=_check_nvswitches,
+    ),
+    Field("vcpus", "int", ("CPUs, in whole cores of the host.",), required=True, minimum=1),
+    Field("memory_gib", "int", ("Memory in GiB, all of it in huge pages.",), required=True, minimum=1),
+    Field("page_size", "str", ("Size of these pages.",), default="1G", choices=tuple(_PAGES_MIB)),
+    Field("image", "str", ("Image that its disk is made from.",)),
+    Field("disk_gib", "int", ("Size of its disk in GiB. Omitted: that of the image.",), minimum=1),
+    Field("user", "str", ("User that it is reached as.",)),
+    Field("ssh_keys", "list", ("Public keys of that user.",), default=[], elements="str"),
+    Field("network", "str", ("Network of libvirt or bridge of the host that its first interface is on.",)),
+    Field("networks", "list", ("Further networks.",), default=[], elements="dict"),
+    Field("mac", "str", ("MAC address of its first interface. Omitted: derived from its name.",), check=canonical_mac),
+    Field("mtu", "int", ("MTU of its rails.",), minimum=68),
+    Field(
+        "rails",
+        "list",
+        ("Addresses of its VFs with their prefix, in the order of its GPUs.",),
+        default=[],
+        elements="str",
+    ),
+    Field("autostart", "bool", ("Whether the boot unit starts it.",), default=True),
+)
+FIELDS = (
+    Field(
+        "guest_shapes",
+        "list",
+        ("Guests of this host.",),
+        default=[],
+        elements="dict",
+        fields=SHAPE_FIELDS,
+    ),
+    Field(
+        "guest_reserved_cpus",
+        "str",
+        ("CPUs that stay with the host, such as V(0-1,64-65). Omitted: the first core of each NUMA node.",),
+        check=_check_cpus,
+    ),
+    Field(
+        "guest_max_distance",
+        "str",
+        ("How far a VF may be from its GPU; a guest that would get a farther one is refused.",),
+        default="sys",
+        choices=tuple(_DISTANCES),
+    ),
+    Field(
+        "guest_partitions",
+        "dict",
+        (
+            "Fabric Manager partitions: GPUs by partition number, as addresses or as module numbers of O(guest_gpu_modules),",
+            "such as V({3: [1, 2]}). C(fmpm -l) lists them.",
+        ),
+        default={},
+        check=_check_partitions,
+    ),
+    Field(
+        "guest_gpu_modules",
+        "dict",
+        ("Address of each GPU by the module number that Fabric Manager gives it.",),
+        default={},
+        check=_check_modules,
+    ),
+)
+SCHEMA = Schema("guest", "guest_", FIELDS)
+_OF_PLACEMENT = ("name", "gpus", "vfs_per_gpu", "nvswitches", "vcpus", "memory_gib", "page_size")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """One guest as the inventory asks for it: what placement reads, and the rest as plain data by option."""
+
+    path: str
+    shape: Shape
+    rest: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class GuestIntent:
+    """The guests of a host, and what they may have of it. ``reserved`` None: the first core of each NUMA node."""
+
+    wishes: tuple[Wish, ...] = ()
+    reserved: frozenset[int] | None = None
+    max_distance: Kind = Kind.SYS
+    partitions: Mapping[str, tuple[Address, ...]] = field(default_factory=dict, hash=False)
+
+
+def parse(params: Mapping[str, Any]) -> GuestIntent:
+    """What the options ask for; IntentError with every problem at once."""
+    values, problems = SCHEMA.parse_all(params)
+    wishes = _wishes(values["guest_shapes"], problems)
+    partitions = _resolved(values["guest_partitions"], values["guest_gpu_modules"], problems)
+    if problems:
+        raise IntentError(problems)
+    cpus = values["guest_reserved_cpus"]
+    reserved = None if cpus is None else frozenset(cpus)
+    return GuestIntent(wishes, reserved, _DISTANCES[values["guest_max_distance"]], partitions)
+
+
+def _wishes(given: Sequence[Mapping[str, Any] | None], problems: list[Problem]) -> tuple[Wish, ...]:
+    wishes: list[Wish] = []
+    for index, values in enumerate(given):
+        path = f"guest_shapes[{index}]"
+        if values is None:  # it is wrong by itself, which is said already
+            continue
+        twin = next((one for one in wishes if one.shape.name.lower() == values["name"].lower()), None)
+        if twin is not None:
+            advice = "Give each guest its own; upper and lower case are alike."
+            problems.append(Problem(f"{path}.name", f"is the name of {twin.path}", advice, found=repr(values["name"])))
+        if values["nvswitches"] != "none" and not values["gpus"]:
+            advice = "Give it GPUs, or take nvswitches: none."
+            problems.append(Problem(f"{path}.nvswitches", "is asked for without GPUs", advice, values["nvswitches"]))
+        wishes.append(Wish(path, _shape(values), {key: one for key, one in values.items() if key not in _OF_PLACEMENT}))
+    return tuple(wishes)
+
+
+def _shape(values: Mapping[str, Any]) -> Shape:
+    return Shape(
+        values["name"],
+        values["gpus"],
+        values["vfs_per_gpu"],
+        values["nvswitches"],
+        values["vcpus"],
+        values["memory_gib"] * 1024,
+        _PAGES_MIB[values["page_size"]],
+    )
+
+
+def _resolved(
+    partitions: Mapping[str, Sequence[Any]], modules: Mapping[int, Address], problems: list[Problem]
+) -> dict[str, tuple[Address, ...]]:
+    """Partitions with addresses for module numbers."""
+    found: dict[str, tuple[Address, ...]] = {}
+    for number, gpus in partitions.items():
+        path = f"guest_partitions[{number}]"
+        lost = [str(one) for one in gpus if isinstance(one, int) and one not in modules]
+        if lost:
+            fact = f"names GPU modules without an address ({', '.join(lost)})"
+            problems.append(Problem(path, fact, "Give their addresses in guest_gpu_modules."))
+        addresses = [modules.get(one) if isinstance(one, int) else one for one in gpus]
+        found[number] = tuple(sorted(one for one in addresses if one is not None))
+    return found

@@ -1,0 +1,91 @@
+"""What the inventory may ask for, and what it may not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import IntentError
+from ansible_collections.vela.gpudirect.plugins.module_utils.guest.intent import parse
+from ansible_collections.vela.gpudirect.plugins.module_utils.guest.placed import Shape
+from ansible_collections.vela.gpudirect.plugins.module_utils.path.finding import Kind
+from ansible_collections.vela.gpudirect.plugins.module_utils.pci.address import Address
+
+LEAST = {"name": "train-a", "vcpus": 4, "memory_gib": 8}
+
+
+def problems(**params: Any) -> list[str]:
+    with pytest.raises(IntentError) as caught:
+        parse(params)
+    return [str(one) for one in caught.value.problems]
+
+
+def test_a_shape_and_what_placement_does_not_read() -> None:
+    given = {
+        **LEAST,
+        "gpus": 8,
+        "nvswitches": "all",
+        "page_size": "2M",
+        "image": "ubuntu-24.04",
+        "mtu": 9000,
+        "mac": "52-54-00-00-00-0A",
+    }
+    (wish,) = parse({"guest_shapes": [given]}).wishes
+    assert wish.shape == Shape("train-a", 8, 1, "all", 4, 8192, 2)
+    assert (wish.path, wish.rest["image"], wish.rest["mtu"]) == ("guest_shapes[0]", "ubuntu-24.04", 9000)
+    assert (wish.rest["mac"], wish.rest["autostart"], wish.rest["user"]) == ("52:54:00:00:00:0a", True, None)
+    assert not {"gpus", "vcpus"} & set(wish.rest)
+
+
+def test_nothing_asked_is_nothing() -> None:
+    intent = parse({})
+    assert (intent.wishes, intent.reserved, intent.max_distance, dict(intent.partitions)) == ((), None, Kind.SYS, {})
+
+
+def test_partitions_name_addresses_or_modules() -> None:
+    intent = parse(
+        {
+            "guest_partitions": {"3": [2, "0000:23:00.0"]},
+            "guest_gpu_modules": {2: "0000:24:00.0"},
+            "guest_reserved_cpus": "0-1",
+            "guest_max_distance": "pxb",
+            "guest_shapes": [{**LEAST, "gpus": 2, "nvswitches": 3}],
+        }
+    )
+    assert intent.partitions == {"3": (Address(0, 0x23, 0, 0), Address(0, 0x24, 0, 0))}
+    assert (intent.reserved, intent.max_distance) == (frozenset({0, 1}), Kind.PXB)
+    assert intent.wishes[0].shape.nvswitches == "3"
+
+
+@pytest.mark.parametrize("name", ["", "12", "a b", "-a", "a-", "a_b", "a..b", "a/b", "x" * 65, "x" * 64 + ".y", "ä"])
+def test_names_that_a_guest_cannot_have(name: str) -> None:
+    assert "is no name for a guest" in problems(guest_shapes=[{**LEAST, "name": name}])[0]
+
+
+@pytest.mark.parametrize("value", [True, -1, "some", "01", 1.5])
+def test_what_is_no_choice_of_nvswitches(value: Any) -> None:
+    assert "is no choice of NVSwitches" in problems(guest_shapes=[{**LEAST, "gpus": 1, "nvswitches": value}])[0]
+
+
+def test_every_mistake_comes_at_once() -> None:
+    found = problems(
+        guest_shapes=[LEAST, {**LEAST, "name": "TRAIN-A"}, {**LEAST, "name": "b", "nvswitches": "all"}, {"name": "c"}],
+        guest_partitions={1: [4], 2: "x", "y": []},
+        guest_gpu_modules={"z": "0000:23:00.0", 5: "nowhere"},
+    )
+    paths = [
+        "guest_gpu_modules",
+        "guest_gpu_modules[5]",
+        "guest_partitions",
+        "guest_partitions[2]",
+        "guest_shapes[1].name",
+    ]
+    paths += ["guest_shapes[2].nvswitches", "guest_shapes[3].memory_gib", "guest_shapes[3].vcpus"]
+    assert [one.split(": ")[0] for one in found] == paths
+
+
+def test_modules_need_an_address() -> None:
+    (found,) = problems(guest_partitions={1: [4]})
+    assert found == (
+        "guest_partitions[1]: names GPU modules without an address (4). Give their addresses in guest_gpu_modules."
+    )
