@@ -149,7 +149,7 @@ class Host:
         text = self.read_text(BOOT_ID)
         return text.strip() if isinstance(text, str) else ""
 
-    def machine(self) -> str:
+    def architecture(self) -> str:
         """The kernel's name of the processor architecture, such as ``x86_64``."""
         return os.uname().machine if self.root == "/" else "x86_64"
 
