@@ -74,7 +74,7 @@ def test_the_id_of_the_boot_is_empty_where_there_is_none(live: Host, tmp_path: P
     (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)
     (tmp_path / "proc/sys/kernel/random/boot_id").write_text("abc\n")
     assert live.boot_id() == "abc"
-    assert live.machine() == "x86_64"
+    assert live.architecture() == "x86_64"
 
 
 def test_bytes_are_got_by_one_read_from_a_place_on(live: Host, tmp_path: Path) -> None:
