@@ -150,8 +150,8 @@ class _Planner:
         started = acs.is_live(member, self.machine.platform.arguments)
         for port in ports:
             self._wanted_word(port, method, started)
-        if method.by_argument and not started:
-            self._regrouped(report, ports)
+        if not started:
+            self._regrouped(report, ports, method)
 
     def _incapable(self, report: Report, ports: Mapping[Address, Port]) -> None:
         """Ports that cannot have the word: refused by name, or left out where the site has relaxed the rule."""
@@ -183,7 +183,8 @@ class _Planner:
             why = f"{shown(live)} with the boot argument, since {self.locked}"
             self.awaiting.append(Awaiting(port.path, as_plain(now), as_plain(live), why))
         elif self.locked:
-            self.refused.append(self._barred(port.path, as_plain(now), as_plain(live), _ARGUMENT_ADVICE))
+            advice = _REBOOT_ADVICE if method.by_argument else _ARGUMENT_ADVICE
+            self.refused.append(self._barred(port.path, as_plain(now), as_plain(live), advice))
         else:
             self.changes.append(self._set_word(port, live, started))
 
@@ -199,9 +200,7 @@ class _Planner:
             self.refused.append(Problem(port.path, fact, advice, found, str(wanted)))
         elif started:
             fact = "the running kernel was started with the boot argument, and the port has another word"
-            advice = (
-                "See config_acs in the kernel's log: it may be too old for lists, or a later pci= may replace ours."
-            )
+            advice = "See config_acs in the kernel's log: the kernel may be too old for lists. Where a reset undid it, boot again."
             self.refused.append(Problem(port.path, fact, advice, str(now), str(wanted)))
         else:
             why = f"{shown(bits)} goes with a boot, before IOMMU groups are formed"
@@ -215,15 +214,18 @@ class _Planner:
             str(port.address), port.function.ids, at, ACS, at + _ACS_CONTROL, mask=now ^ word, value=word & (now ^ word)
         )
         why = f"{port.want.why}: {shown(word)}"
-        if started or port.record:
+        if started or port.record.get("word") == word:
             why += ", which a boot or a reset has undone"
         bits = port.managed | (int(port.record["bits"]) if port.set_in_this_boot else 0)
         found = port.record.get("found", now)
-        remember = {port.path: self._record(port.path, port.function, now, bits=bits, found=found)}
+        remember = {port.path: self._record(port.path, port.function, now, bits=bits, found=found, word=word)}
         return Change(port.path, as_plain(now), as_plain(word), why, step=step, remember=remember)
 
-    def _regrouped(self, report: Report, ports: list[Port]) -> None:
-        """Groups that were formed before the ports kept devices apart stay as they are until a boot."""
+    def _regrouped(self, report: Report, ports: list[Port], method: Method) -> None:
+        """Groups that were formed before the ports kept devices apart stay as they are until a boot.
+
+        Only the boot argument comes before they are formed: registers are set when it is too late for that boot as well.
+        """
         shared = [one for one in report.findings if one.rule == "groups_distinct" and one.verdict == Verdict.FAIL]
         late = [
             port
@@ -233,7 +235,11 @@ class _Planner:
         if not (shared and late and self.grouped):
             return
         names = ", ".join(str(port.address) for port in late)
-        why = f"IOMMU groups were formed before {names} kept devices apart, and a boot forms them anew"
+        why = f"IOMMU groups were formed before {names} kept devices apart"
+        if not method.by_argument:
+            self.notes.append(f"pci_path.groups: {why}, and stay so: only the boot argument is earlier")
+            return
+        why += ", and a boot forms them anew"
         self.awaiting.append(Awaiting("pci_path.groups", shared[0].found, shared[0].wanted, why))
 
     # Read requests -------------------------------------------------------------------------
@@ -335,6 +341,7 @@ _ROOT = "Run as root on the host: only root may read more than 64 bytes of confi
 _ARGUMENT_ADVICE = (
     "Set pci_path_acs: boot_argument where the kernel takes lists in pci=config_acs, or lift the lockdown."
 )
+_REBOOT_ADVICE = "Start the host again: its boot argument sets the word, and a reset has undone that since."
 _BIOS_ADVICE = "Set the read request size in the BIOS and leave pci_path_max_read_request out, or lift the lockdown."
 
 

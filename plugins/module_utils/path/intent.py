@@ -215,7 +215,8 @@ def boot_intent(values: Mapping[str, Any]) -> PathIntent:
 
 
 def _selectors(path: str, given: Any) -> tuple[Selector, ...]:
-    return tuple(selector(f"{path}[{index}]", one) for index, one in enumerate(given or ()))
+    # None stands for an entry that is wrong by itself, which is told already.
+    return tuple(selector(f"{path}[{index}]", one) for index, one in enumerate(given or ()) if one is not None)
 
 
 def _relaxations(given: Any) -> tuple[Relaxation, ...]:
