@@ -22,7 +22,7 @@ from .core.host import Host
 from .core.owned import Owned
 from .path import acs, facts
 from .path.acs import Method, Port, as_plain, shown
-from .path.finding import Finding, Kind, Report, Verdict
+from .path.finding import Finding, Report, Verdict
 from .path.intent import SCHEMA, PathIntent, parse
 from .path.policy import DT, ISOLATES, TB, VIRTIO
 from .path.view import View
@@ -123,7 +123,7 @@ class _Planner:
     def wanted(self) -> None:
         """All that the intent asks for."""
         report = p2p.judge(self.machine, self.intent)
-        self.refused += paths_problems(report)
+        self.refused += paths_problems(self.machine, self.intent)
         self.pathless = bool(self.refused)
         if self.pathless:
             return
@@ -345,23 +345,19 @@ _REBOOT_ADVICE = "Start the host again: its boot argument sets the word, and a r
 _BIOS_ADVICE = "Set the read request size in the BIOS and leave pci_path_max_read_request out, or lift the lockdown."
 
 
-def paths_problems(report: Report) -> list[Problem]:
+def paths_problems(machine: Machine, intent: PathIntent) -> list[Problem]:
     """Why it is not known which ports are meant: no path at all, or one that is not known to its end."""
-    if report.mode == VIRTIO:
+    if intent.mode == VIRTIO:
         return []
-    judged = [pair for pair in report.pairs if pair.judged]
-    if not judged:
-        what = " and ".join(f"{len(some)} {name}" for some, name in ((report.gpus, "GPUs"), (report.nics, "NICs")))
+    view = View(machine, intent)
+    if not view.pairs:
+        found = f"{len(view.devices.gpus)} GPUs and {len(view.devices.nics)} NICs"
         advice = "See whether they are in their slots, correct pci_path_gpus and pci_path_nics, or leave this host out."
-        return [Problem("pci_path", "there is no path between a GPU and a NIC", advice, found=what)]
+        return [Problem("pci_path", "there is no path between a GPU and a NIC", advice, found=found)]
+    lost = [(gpu, nic) for gpu, nic in view.pairs if view.ways[gpu, nic].may_be_near]
+    advice = "Run as root on the host itself."
     return [
-        Problem(
-            "pci_path",
-            f"how {pair.gpu} and {pair.nic} are connected is not known to its end",
-            "Run as root on the host itself.",
-        )
-        for pair in judged
-        if pair.kind == Kind.UNKNOWN
+        Problem("pci_path", f"how {gpu} and {nic} are connected is not known to its end", advice) for gpu, nic in lost
     ]
 
 

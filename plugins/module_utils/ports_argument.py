@@ -43,7 +43,7 @@ def read(host: Host, intent: Union[PathIntent, None]) -> Ports:
     machine = facts.machine_of(host)
     if not acs.method_of(intent, machine.platform.kernel).by_argument:
         return Ports()
-    problems = paths_problems(p2p.judge(machine, intent))
+    problems = paths_problems(machine, intent)
     wants = p2p.wanted_words(machine, intent)
     records = Owned.load(host).of(SCHEMA.name)
     ports = acs.ports_of(machine.tree, wants, records, host.boot_id())

@@ -89,6 +89,33 @@ def test_bytes_are_got_by_one_read_from_a_place_on(live: Host, tmp_path: Path) -
     assert live.read_bytes("/etc/pipe") == Unreadable("/etc/pipe: Illegal seek")  # nobody is waited for
 
 
+def test_bytes_are_put_at_their_place_and_nothing_is_made(tmp_path: Path) -> None:
+    class Live(Host):
+        captured = False  # type: ignore[assignment]
+
+    (tmp_path / "config").write_bytes(bytes(8))
+    Live(str(tmp_path)).write_bytes("/config", b"\x5d\x00", 6)
+    assert (tmp_path / "config").read_bytes() == b"\0\0\0\0\0\0\x5d\0"
+    with pytest.raises(FileNotFoundError):
+        Live(str(tmp_path)).write_bytes("/none", b"\0", 0)
+
+
+def test_bytes_that_were_not_all_taken_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Live(Host):
+        captured = False  # type: ignore[assignment]
+
+    (tmp_path / "config").write_bytes(bytes(8))
+    monkeypatch.setattr(os, "pwrite", lambda handle, data, start: 1)
+    with pytest.raises(OSError, match="not all bytes were taken"):
+        Live(str(tmp_path)).write_bytes("/config", b"\0\0", 0)
+
+
+def test_bytes_of_a_captured_tree_are_never_written(live: Host, tmp_path: Path) -> None:
+    (tmp_path / "config").write_bytes(bytes(8))
+    with pytest.raises(HostRefused, match="never written"):
+        Host(str(tmp_path)).write_bytes("/config", b"\1", 0)
+
+
 @pytest.mark.parametrize("number", [errno.ENODEV, errno.ENXIO, errno.EOPNOTSUPP])
 def test_what_a_device_does_not_have_is_absent(live: Host, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     def refuse(handle: int, size: int, start: int) -> bytes:
