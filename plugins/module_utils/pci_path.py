@@ -341,7 +341,9 @@ _ROOT = "Run as root on the host: only root may read more than 64 bytes of confi
 _ARGUMENT_ADVICE = (
     "Set pci_path_acs: boot_argument where the kernel takes lists in pci=config_acs, or lift the lockdown."
 )
-_REBOOT_ADVICE = "Start the host again, where a reset has undone what its boot argument set; see config_acs in the kernel's log."
+_REBOOT_ADVICE = (
+    "Start the host again, where a reset has undone what its boot argument set; see config_acs in the kernel's log."
+)
 _BIOS_ADVICE = "Set the read request size in the BIOS and leave pci_path_max_read_request out, or lift the lockdown."
 
 
