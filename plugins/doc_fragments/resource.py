@@ -13,6 +13,7 @@ from ansible_collections.vela.gpudirect.plugins.module_utils import (
     hugepages,
     kernel_args,
     pci_driver,
+    pci_path,
     site,
     sriov,
 )
@@ -48,6 +49,7 @@ class ModuleDocFragment:
     HUGEPAGES: str = _options(hugepages.SCHEMA)
     SRIOV: str = _options(sriov.SCHEMA)
     PCI_DRIVER: str = _options(pci_driver.SCHEMA)
+    PCI_PATH: str = _options(pci_path.SCHEMA)
     HOST_BOOT: str = _options(host_boot.SCHEMA)
     HOST_TOPOLOGY_INFO: str = _fragment(_site(site.ROOT_FIELD))
 

@@ -32,6 +32,8 @@ NEVER, AUTO = "never", "auto"
 # Where exporters look for text files: Debian's package, and the prometheus.prometheus collection.
 METRICS_FOLDERS = ("/var/lib/prometheus/node-exporter", "/var/lib/node_exporter")
 METRICS_NAME = "gpudirect.prom"
+# Options of what the watch may put right (pci_path.MENDS): there only where they ask for something (site.lost_at_boot).
+_MENDED = frozenset({"pci_path_acs", "pci_path_max_read_request"})
 # What a run needs beside the time that it waits for devices.
 LEAST_WORK_S = 30
 
@@ -60,7 +62,8 @@ SCHEMA = Schema(
             "host_boot_enabled",
             "bool",
             (
-                "Whether what a boot loses (VFs and their attributes, drivers of devices, live huge pages) is brought back by every boot.",
+                "Whether what a boot loses (VFs and their attributes, drivers of devices, registers on paths, live huge pages) is brought back by",
+                "every boot.",
                 "Where the inventory asks for nothing that a boot loses, nothing is installed.",
             ),
             default=True,
@@ -90,7 +93,8 @@ SCHEMA = Schema(
             "str",
             (
                 "How often the host compares itself with its intent, such as V(15min) or V(6h); V(never) leaves the watch out.",
-                "The watch changes nothing: it reports in the journal, by the state of its unit, and as metrics.",
+                "The watch reports in the journal, by the state of its unit, and as metrics. It changes nothing but registers that C(pci_path)",
+                "manages and a reset has undone, which disrupts nothing; it says so.",
             ),
             default="15min",
             check=_interval,
@@ -294,7 +298,8 @@ def _metrics_path(desired: Desired, current: Current) -> str:
 
 
 def _texts(desired: Desired, metrics: str) -> dict[str, str]:
-    settings = units.Settings(desired.timeout_s, desired.device_timeout_s, desired.interval, metrics)
+    mends = not _MENDED.isdisjoint(desired.options)
+    settings = units.Settings(desired.timeout_s, desired.device_timeout_s, desired.interval, metrics, mends)
     files = {unit_path(name): text for name, text in units.render(settings).items()}
     return {intent.PATH: intent.render(desired.options), **files}
 

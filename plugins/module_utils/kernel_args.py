@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Union
 
-from . import hugepages, iommu
+from . import hugepages, iommu, ports_argument
 from .boot import bls_store, grub, grub_store, pages
 from .boot.arguments import absent_problems, argument_problems, contradictions, groups_of
 from .boot.cmdline import LIMIT_BYTES, Group, name_of, split, value_of
@@ -22,6 +22,8 @@ from .core.change import Absent, Awaiting, Change, Plan, Unreadable
 from .core.errors import HostRefused, IntentError, Problem, UnreadableState, VerificationFailed
 from .core.host import Host, Space
 from .core.schema import Field, Schema
+from .path import intent as path_intent
+from .ports_argument import Ports
 
 SCHEMA = Schema(
     "kernel_args",
@@ -65,6 +67,7 @@ SCHEMA = Schema(
         hugepages.PAGES_FIELD,
         hugepages.DEFAULT_SIZE_FIELD,
         hugepages.KEEP_FIELD,
+        *path_intent.BOOT_FIELDS,
     ),
 )
 
@@ -80,6 +83,7 @@ class Desired:
     without_table: str = "refuse"
     boot_loader: str = "auto"
     hugepages: pages.Desired = field(default_factory=pages.Desired)
+    path: Union[path_intent.PathIntent, None] = None  # where ACS words of ports are wanted by a boot argument
 
     @property
     def empty(self) -> bool:
@@ -89,6 +93,7 @@ class Desired:
             and self.iommu == "unmanaged"
             and not self.hugepages.pages
             and not self.hugepages.default_size
+            and self.path is None
         )
 
 
@@ -104,6 +109,7 @@ class Current:
     by_node: pages.ByNode
     refusals: Mapping[str, str]
     space: Space | None
+    ports: Ports = field(default_factory=Ports)
 
 
 # parse -----------------------------------------------------------------------------------
@@ -128,13 +134,24 @@ def parse(params: Mapping[str, Any]) -> Desired:
     ]
     problems += contradictions(arguments, absent, values["kernel_iommu"])
     problems += pages.absent_problems(reserved, absent)
+    path: path_intent.PathIntent | None = None
+    try:
+        path = path_intent.boot_intent(values)
+    except IntentError as error:
+        problems.extend(error.problems)
+    problems += ports_argument.contradictions(values["pci_path_acs"], arguments, absent)
     if problems:
         raise IntentError(problems)
     groups = groups_of(arguments) + tuple(
         Group(f"kernel_args_absent[{index}]", frozenset({name_of(one)})) for index, one in enumerate(absent)
     )
     return Desired(
-        groups, values["kernel_iommu"], values["kernel_iommu_without_table"], values["kernel_boot_loader"], reserved
+        groups,
+        values["kernel_iommu"],
+        values["kernel_iommu_without_table"],
+        values["kernel_boot_loader"],
+        reserved,
+        path if path is not None and path.acs in (path_intent.AUTO, path_intent.BOOT_ARGUMENT) else None,
     )
 
 
@@ -165,6 +182,7 @@ def read(host: Host, desired: Desired) -> Current:
         hugepages.read_by_node(host),
         {path: cause for path in writes if (cause := host.refuses_write(path))},
         space if isinstance(space, Space) else None,
+        ports_argument.read(host, desired.path),
     )
 
 
@@ -197,8 +215,12 @@ def _system(host: Host) -> str:
 
 def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     """Changes of the next boot, and what the running kernel still lacks of it."""
+    if desired.path is not None and not current.ports.by_argument:
+        desired = replace(desired, path=None)  # registers do it
     if desired.empty and not owned:
         return Plan()
+    if current.ports.problems:
+        raise HostRefused(current.ports.problems)
     if current.store is None:
         raise HostRefused([_no_loader(desired, current)])
     absent_table = (
@@ -206,7 +228,7 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
         if desired.iommu != "unmanaged"
         else []
     )
-    groups = _groups(desired, current)
+    groups = _groups(desired, current, owned)
     former = frozenset(owned.get(NAMES, {}).get("names", ())) - frozenset(
         name for group in groups for name in group.names
     )
@@ -218,7 +240,7 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     awaiting = _awaiting(groups, former, current, owned, bool(changes))
     if not awaiting and desired.iommu != "unmanaged" and iommu.not_working(current.iommu):
         raise VerificationFailed(iommu.not_working(current.iommu))
-    changes = _with_names(changes, groups, current.store, owned)
+    changes = _with_names(changes, groups, current, owned)
     if not awaiting:
         changes += _forgotten(desired, owned, former, changes)
     return Plan(tuple(changes), (), tuple(awaiting), _notes(current))
@@ -232,10 +254,11 @@ def _next_boot(
     return bls_store.plan(groups, store, owned, former)
 
 
-def _groups(desired: Desired, current: Current) -> tuple[Group, ...]:
+def _groups(desired: Desired, current: Current, owned: Mapping[str, Any]) -> tuple[Group, ...]:
     """Every owned group of this host; set members for one name from two options are joined."""
     groups = list(desired.given)
-    for switch in iommu.groups(desired.iommu, current.iommu):
+    ports = ports_argument.groups(desired.path, current.ports, groups, owned.get(NAMES, {}))
+    for switch in (*iommu.groups(desired.iommu, current.iommu), *ports):
         twin = next((one for one in groups if one.names == switch.names), None)
         if twin is None:
             groups.append(switch)
@@ -246,6 +269,7 @@ def _groups(desired: Desired, current: Current) -> tuple[Group, ...]:
                 adds=tuple(dict.fromkeys((*switch.adds, *twin.adds))),
                 drops=switch.drops,
                 spelling=twin.spelling,
+                told_by_others=switch.told_by_others,
             )
     if desired.hugepages.pages or desired.hugepages.default_size:
         arguments = pages.boot_arguments(desired.hugepages, current.nodes, current.by_node)
@@ -260,7 +284,7 @@ def _awaiting(
     written = "" if rewriting else str(owned.get(NAMES, {}).get("boot", ""))
     waiting = [
         _waiting(_spelling(group), group.of(current.live), group.wanted(group.of(current.live)), written)
-        for group in groups
+        for group in (one.on_the_line for one in groups)
         if not group.live_by and not group.met_by(current.live)
     ]
     expected = _expected(groups, current.store, owned)
@@ -289,7 +313,7 @@ def _spelling(group: Group) -> str:
 
 
 def _with_names(
-    changes: list[Change], groups: Sequence[Group], store: BootStore, owned: Mapping[str, Any]
+    changes: list[Change], groups: Sequence[Group], current: Current, owned: Mapping[str, Any]
 ) -> list[Change]:
     """The changes, each noting all names that are ours, so that a run that is cut short can still be undone.
 
@@ -297,9 +321,14 @@ def _with_names(
     """
     if not changes:
         return []
+    store = current.store
+    assert store is not None
     known = owned.get(NAMES, {"names": (), "entries": _entries(store)})
     names = sorted({*known["names"], *(name for group in groups for name in group.names)})
-    record = {NAMES: {"before": None, "names": names, "entries": known.get("entries", [])}}
+    record: dict[str, dict[str, Any]] = {NAMES: {"before": None, "names": names, "entries": known.get("entries", [])}}
+    written = ports_argument.written(groups, known)
+    if written:
+        record[NAMES][ports_argument.WRITTEN] = written
     changes = [replace(one, remember={**one.remember, **record}) for one in changes]
     there = {NAMES, *(f"kernel_args[{path}]" for path in store.writes)}
     gone = tuple(sorted(owned.keys() - there))

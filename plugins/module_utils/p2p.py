@@ -10,13 +10,13 @@ in ``path/rules.py``, the bits that are wanted in ``path/policy.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Union
 
 from .path import parts, registers, whole
 from .path.finding import Finding, Pair, Relaxed, Report, Verdict
 from .path.intent import PathIntent, Relaxation, parse
-from .path.policy import VIRTIO
+from .path.policy import VIRTIO, AcsWant
 from .path.rules import RULES
 from .path.view import Looks, Seen, Subject, View
 from .pci.address import Address
@@ -31,15 +31,6 @@ Coming = Mapping[tuple[str, Union[Address, None]], str]
 _LOOKS: Mapping[str, Callable[[View], Looks]] = {**whole.LOOKS, **registers.LOOKS, **parts.LOOKS}
 _BAD = (Verdict.WARN, Verdict.UNKNOWN, Verdict.FAIL)
 _BY_SITE = "relaxation_unused"
-
-
-@dataclass(frozen=True)
-class AcsWant:
-    """Bits of the ACS control word of one port that have to be set and to be clear, and which place on a path wants that."""
-
-    set_bits: int
-    clear_bits: int
-    why: str
 
 
 def judge(machine: Machine, intent: PathIntent, coming: Coming | None = None) -> Report:

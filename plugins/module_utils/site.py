@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from . import host_boot, hugepages, kernel_args, pci_driver, reboot, sriov
+from . import host_boot, hugepages, kernel_args, pci_driver, pci_path, reboot, sriov
 from .core.change import Disruption
 from .core.converge import Report, consent_problem, plan_all
 from .core.errors import ConsentRequired, IntentError, Problem, VerificationFailed
 from .core.host import Host
 from .core.schema import Field, Schema, unknown
+from .path.intent import MODE_FIELD
 from .pci.replaced import REPLACED_FIELD
 
 
@@ -63,9 +64,11 @@ MAX_FAIL_FIELD = Field(
     minimum=0,
 )
 
-SCHEMA = Schema("site", "gpudirect_", (ALLOW_FIELD, ROOT_FIELD, SERIAL_FIELD, MAX_FAIL_FIELD, REPLACED_FIELD))
+SCHEMA = Schema(
+    "site", "gpudirect_", (ALLOW_FIELD, MODE_FIELD, ROOT_FIELD, SERIAL_FIELD, MAX_FAIL_FIELD, REPLACED_FIELD)
+)
 
-RESOURCES: tuple[ModuleType, ...] = (kernel_args, hugepages, sriov, pci_driver, host_boot)
+RESOURCES: tuple[ModuleType, ...] = (kernel_args, hugepages, pci_path, sriov, pci_driver, host_boot)
 SCHEMAS: tuple[Schema, ...] = (SCHEMA, *(resource.SCHEMA for resource in RESOURCES), reboot.SCHEMA)
 
 # Names under our prefixes that the playbooks themselves set.

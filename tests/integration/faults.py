@@ -8,6 +8,8 @@ DEVICES = "/sys/bus/pci/devices"
 DISK, FAR_DISK, NIC, FAR_NIC, BAR = (
     f"0000:{place}" for place in ("23:00.0", "43:00.0", "24:00.0", "44:00.0", "45:00.0")
 )
+# The ports above a disk, which plays a GPU, and above a NIC; and a NIC with ATS.
+GPU_PORT, NIC_PORT, ATS_NIC = "0000:22:00.0", "0000:22:01.0", "0000:26:00.0"
 FAR_NAME = f"$(ls {DEVICES}/{FAR_NIC}/net)"
 GROUP = f"/sys/kernel/iommu_groups/$(basename $(readlink {DEVICES}/{DISK}/iommu_group))/devices"
 # The table of the IOMMU with an ATSR structure (type 2) that no longer says "all root ports" (flag 1).
@@ -26,6 +28,26 @@ def shows(path: str, text: str, name: str) -> tuple[str, str]:
     """What lays another text over a file of the kernel, and what takes it away."""
     return f"{text} > /run/{name}; mount --bind /run/{name} {path}", f"umount {path}"
 
+
+# Another word in an extended capability of a function, of which the file then shows a copy.
+_REGISTER = """python3 -c '
+data = bytearray(open("{config}", "rb").read())
+at = 256
+while int.from_bytes(data[at : at + 2], "little") != {capability}:
+    at = int.from_bytes(data[at + 2 : at + 4], "little") >> 4
+data[at + {offset} : at + {offset} + 2] = ({word}).to_bytes(2, "little")
+open("/run/config", "wb").write(data)
+'; mount --bind /run/config {config}"""
+
+
+def holds(address: str, capability: int, offset: int, word: int) -> tuple[str, str]:
+    """What shows another word in a register, and what takes that away; the register itself stays as it is."""
+    config = f"{DEVICES}/{address}/config"
+    made = _REGISTER.format(config=config, capability=capability, offset=offset, word=word)
+    return made, f"umount {config}"
+
+
+ACS, ATS, OTHER = 0x0D, 0x0F, 0x0B  # extended capabilities; the last is anything that nobody looks at
 
 # Each fault: what makes it, what takes it away, the check that must name it, and a word of its evidence.
 FAULTS: tuple[tuple[str, str, str, str], ...] = (
@@ -107,6 +129,10 @@ FAULTS: tuple[tuple[str, str, str, str], ...] = (
         "every_declared_device_is_there",
         "(gpu-bar): 1 devices match",
     ),
+    (*holds(NIC_PORT, ACS, 6, 0x1D), "h06_ports_have_the_words_of_the_mode", "ACS 0x1d of 0x5f (wanted 0x5d)"),
+    (*holds(GPU_PORT, ACS, 6, 0x1F), "h06_no_port_blocks_translated_requests", "ACS 0x1f of 0x5f"),
+    (*holds(NIC_PORT, ACS, 4, 0x1F), "h06_ports_towards_nics_can_direct_translated_requests", "of 0x1f"),
+    (*holds(ATS_NIC, ATS, 0, OTHER), "h16_nics_have_ats_where_the_mode_wants_it", f"{ATS_NIC} has no ATS"),
     (
         NO_ATS,
         "umount /sys/firmware/acpi/tables/DMAR",

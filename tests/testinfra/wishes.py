@@ -70,7 +70,10 @@ class Wishes:
 
 def needs_serials(variables: Mapping[str, Any]) -> bool:
     """Whether a selector names a serial number, which takes a command of its own."""
-    return asks_for("serial", [*_entries(variables, "sriov_ports"), *_entries(variables, "pci_driver_devices")])
+    plain = [*_entries(variables, "pci_path_gpus"), *_entries(variables, "pci_path_nics")]
+    selects = [{"select": one} for one in plain]
+    entries = [*_entries(variables, "sriov_ports"), *_entries(variables, "pci_driver_devices")]
+    return asks_for("serial", [*entries, *selects])
 
 
 def _entries(variables: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:

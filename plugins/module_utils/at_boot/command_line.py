@@ -43,6 +43,8 @@ def arguments() -> argparse.ArgumentParser:
     boot.add_argument("--device-timeout-s", type=float, default=0.0, metavar="SECONDS", help=wait)
     watch = verbs.add_parser("drift", parents=[every], help="tell what differs, and write metrics", epilog=_EPILOG)
     watch.add_argument("--metrics", metavar="FILE", help="write Prometheus metrics there")
+    put = "put registers right that a reset has undone, where that disrupts nothing"
+    watch.add_argument("--mend", action="store_true", help=put)
     plan = verbs.add_parser("plan", parents=[every], help="tell what would change", epilog=_EPILOG)
     plan.add_argument("--root", default="/", metavar="DIR", help="judge a captured tree instead of this host")
     return parser
@@ -73,7 +75,7 @@ def _findings(options: argparse.Namespace, host: Host) -> list[Finding]:
     known = intent.load(Host(), options.intent) if options.intent else intent.load(host)
     wanted = site.brought_back(known)
     if options.verb != "boot":
-        return drift.look(wanted, host)
+        return drift.look(wanted, host, mend=getattr(options, "mend", False))
     boot_run.require_record(host)
     run = boot_run.BootRun(host, Disruption.named(options.allow), _unsaid if options.json else _say)
     return run.bring_back(wanted, device_timeout_s=options.device_timeout_s)
@@ -85,7 +87,8 @@ def _lines(verb: str, verdict: bool | None, findings: Sequence[Finding] | None, 
         return [*problems, "The intent of this host cannot be used, so nothing was done."]
     counts = ", ".join(f"{one.resource} {WORDS[one.as_wanted]}" for one in findings) or "nothing is asked for"
     if verb != "boot":
-        return [*problems, f"This host is {_judged(verdict)}: {counts}."]
+        mended = [f"put right: {path}" for one in findings for path in one.mended]
+        return [*mended, *problems, f"This host is {_judged(verdict)}: {counts}."]
     if verdict:
         return [f"This host is ready for its guests: {counts}."]
     advice = "Mend the causes, then run site.yml or systemctl restart gpudirect-boot.service."
@@ -101,6 +104,7 @@ def _document(verdict: bool | None, findings: Sequence[Finding] | None, problems
         one.resource: {
             "verdict": WORDS[one.as_wanted],
             "paths": list(one.paths),
+            "mended": list(one.mended),
             "reasons": [str(problem) for problem in one.reasons],
         }
         for one in findings or ()

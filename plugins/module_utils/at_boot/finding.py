@@ -20,7 +20,8 @@ class Finding:
     """``as_wanted`` is None where it could not be judged.
 
     ``paths`` are those that a boot run changed, or that a look found to differ. ``may_pass`` says that the reasons may
-    go by themselves, as when a device appears. ``postponed`` are paths of changes for later boots.
+    go by themselves, as when a device appears. ``postponed`` are paths of changes for later boots, ``mended`` of
+    those that a watch found to differ and put right.
     """
 
     resource: str
@@ -29,6 +30,7 @@ class Finding:
     reasons: tuple[Problem, ...] = ()
     may_pass: bool = False
     postponed: tuple[str, ...] = ()
+    mended: tuple[str, ...] = ()
 
 
 def of_error(resource: str, error: GpudirectError) -> Finding:

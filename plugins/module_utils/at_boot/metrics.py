@@ -37,6 +37,11 @@ def render(findings: Sequence[Finding] | None) -> str:
             "1 for each path that is not as the intent says.",
             [({"resource": one.resource, "path": path}, 1) for one in judged for path in one.paths],
         ),
+        (
+            "gpudirect_mended",
+            "1 for each path that was not as the intent says and that this look has put right.",
+            [({"resource": one.resource, "path": path}, 1) for one in findings or () for path in one.mended],
+        ),
     ]
     return "".join(_family(name, text, samples) for name, text, samples in families)
 

@@ -33,12 +33,16 @@ DRIVERS = ("openibd.service",)
 
 @dataclass(frozen=True)
 class Settings:
-    """``interval`` is a time span of systemd, empty for no watch; ``metrics`` a path, empty for no metrics."""
+    """``interval`` is a time span of systemd, empty for no watch; ``metrics`` a path, empty for no metrics.
+
+    ``mends`` is whether the watch puts registers right.
+    """
 
     timeout_s: int
     device_timeout_s: int
     interval: str
     metrics: str
+    mends: bool = False
 
 
 def render(settings: Settings) -> dict[str, str]:
@@ -81,18 +85,24 @@ After={BOOT}
 
 def _watch(settings: Settings) -> str:
     metrics = f" \\\n    --metrics {settings.metrics}" if settings.metrics else ""
+    mend = " --mend" if settings.mends else ""
+    does = "mend registers alone" if settings.mends else "change nothing"
+    # Registers are written through /sys/devices; all other settings of the kernel stay out of reach.
+    barred = (
+        "ReadOnlyPaths=/sys /proc/sys\nReadWritePaths=/sys/devices" if settings.mends else "ProtectKernelTunables=yes"
+    )
     return f"""\
 [Unit]
-Description=Compare this host with its GPUDirect intent and change nothing
+Description=Compare this host with its GPUDirect intent and {does}
 After={BOOT}
 
 [Service]
 Type=oneshot
-ExecStart=/usr/bin/python3 -I {ENGINE} drift{metrics}
+ExecStart=/usr/bin/python3 -I {ENGINE} drift{mend}{metrics}
 TimeoutStartSec={settings.timeout_s}
 Nice=19
 IOSchedulingClass=idle
-ProtectKernelTunables=yes
+{barred}
 """
 
 

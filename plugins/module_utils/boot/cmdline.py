@@ -11,7 +11,7 @@ between double quotes (``lib/cmdline.c: next_arg``); a dash and an underscore in
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .words import BLANKS
 
@@ -70,7 +70,8 @@ class Group:
 
     ``adds`` are set members that must be in a merging argument (the rest of its value is foreign);
     ``drops`` are members that must not be in it. A group without arguments wants its names absent.
-    ``live_by`` names the resource that judges whether the group is live, when it is not the command line.
+    ``live_by`` names the resource that judges whether the group is live, when it is not the command line;
+    ``told_by_others`` are the members of ``adds`` of which another resource judges that.
     """
 
     path: str
@@ -80,6 +81,15 @@ class Group:
     drops: tuple[str, ...] = ()
     spelling: str = ""
     live_by: str = ""
+    told_by_others: tuple[str, ...] = ()
+
+    @property
+    def on_the_line(self) -> Group:
+        """The part of the group that the running kernel's command line tells."""
+        adds = tuple(one for one in self.adds if one not in self.told_by_others)
+        if adds == self.adds:
+            return self
+        return replace(self, adds=adds, drops=(), told_by_others=(), live_by=self.live_by or ("" if adds else "others"))
 
     def of(self, arguments: Iterable[str]) -> tuple[str, ...]:
         """The arguments of a line that belong to this group."""

@@ -149,7 +149,7 @@ class Host:
         text = self.read_text(BOOT_ID)
         return text.strip() if isinstance(text, str) else ""
 
-    def machine(self) -> str:
+    def architecture(self) -> str:
         """The kernel's name of the processor architecture, such as ``x86_64``."""
         return os.uname().machine if self.root == "/" else "x86_64"
 
@@ -302,6 +302,16 @@ class Host:
         self._only_live(path)
         with open(self.at(path), "w", encoding="ascii") as stream:
             stream.write(text)
+
+    def write_bytes(self, path: str, data: bytes, start: int) -> None:
+        """Write bytes into a kernel attribute at a place, in one write; OSError tells the kernel's refusal."""
+        self._only_live(path)
+        handle = os.open(self.at(path), os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            if os.pwrite(handle, data, start) != len(data):
+                raise OSError(errno.EIO, "not all bytes were taken")
+        finally:
+            os.close(handle)
 
     def remove(self, path: str, *, with_folder: bool = False) -> None:
         """Remove a file durably, and its folder where that is asked and nothing else is in it.

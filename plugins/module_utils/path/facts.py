@@ -85,7 +85,7 @@ def _word(cpuinfo: Text, name: str) -> Text:
 def _architecture(host: Host, vendor: Text) -> Text:
     """Of a captured tree the kernel's own word (Linux 6.1 and newer), or what the maker of the processor tells."""
     if not host.captured:
-        return host.machine()
+        return host.architecture()
     told = host.read_text("/proc/sys/kernel/arch")
     if isinstance(told, str):
         return told.strip()

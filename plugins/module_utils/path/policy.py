@@ -41,6 +41,15 @@ class Bits:
 
 
 @dataclass(frozen=True)
+class AcsWant:
+    """Bits of the ACS control word of one port that have to be set and to be clear, and which place on a path wants that."""
+
+    set_bits: int
+    clear_bits: int
+    why: str
+
+
+@dataclass(frozen=True)
 class Policy:
     """What one class of hosts wants of the ports and NICs on its paths.
 

@@ -25,6 +25,7 @@ from tests.fixtures import hosts
 from tests.fixtures.fake_boot import default_entry
 from tests.fixtures.fake_host import FakeHost
 from tests.fixtures.fake_systemd import FakeSystemd
+from tests.fixtures.path_hosts import MACHINES
 from tests.fixtures.runs import options_of
 
 CASES = Path(__file__).resolve().parents[2] / "cases"
@@ -97,7 +98,11 @@ def built(folder: Path, resource: ModuleType, root: Path) -> FakeHost:
     for name in ("tables", "read_only", "chattr"):
         if name in description:
             description[name] = tuple(description[name])
-    return live_through(hosts.build(root, like, description), resource, history)
+    machine = description.pop("machine", None)
+    host = hosts.build(root, like, description)
+    if machine:
+        MACHINES[machine]().write(root)
+    return live_through(host, resource, history)
 
 
 def outcome(host: FakeHost, resource: ModuleType, intent: dict[str, Any]) -> tuple[str, dict[str, Any]]:

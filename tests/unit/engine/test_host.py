@@ -74,7 +74,7 @@ def test_the_id_of_the_boot_is_empty_where_there_is_none(live: Host, tmp_path: P
     (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)
     (tmp_path / "proc/sys/kernel/random/boot_id").write_text("abc\n")
     assert live.boot_id() == "abc"
-    assert live.machine() == "x86_64"
+    assert live.architecture() == "x86_64"
 
 
 def test_bytes_are_got_by_one_read_from_a_place_on(live: Host, tmp_path: Path) -> None:
@@ -87,6 +87,33 @@ def test_bytes_are_got_by_one_read_from_a_place_on(live: Host, tmp_path: Path) -
     assert live.read_bytes("/etc") == Unreadable("/etc: Is a directory")
     os.mkfifo(tmp_path / "etc/pipe")
     assert live.read_bytes("/etc/pipe") == Unreadable("/etc/pipe: Illegal seek")  # nobody is waited for
+
+
+def test_bytes_are_put_at_their_place_and_nothing_is_made(tmp_path: Path) -> None:
+    class Live(Host):
+        captured = False  # type: ignore[assignment]
+
+    (tmp_path / "config").write_bytes(bytes(8))
+    Live(str(tmp_path)).write_bytes("/config", b"\x5d\x00", 6)
+    assert (tmp_path / "config").read_bytes() == b"\0\0\0\0\0\0\x5d\0"
+    with pytest.raises(FileNotFoundError):
+        Live(str(tmp_path)).write_bytes("/none", b"\0", 0)
+
+
+def test_bytes_that_were_not_all_taken_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Live(Host):
+        captured = False  # type: ignore[assignment]
+
+    (tmp_path / "config").write_bytes(bytes(8))
+    monkeypatch.setattr(os, "pwrite", lambda handle, data, start: 1)
+    with pytest.raises(OSError, match="not all bytes were taken"):
+        Live(str(tmp_path)).write_bytes("/config", b"\0\0", 0)
+
+
+def test_bytes_of_a_captured_tree_are_never_written(live: Host, tmp_path: Path) -> None:
+    (tmp_path / "config").write_bytes(bytes(8))
+    with pytest.raises(HostRefused, match="never written"):
+        Host(str(tmp_path)).write_bytes("/config", b"\1", 0)
 
 
 @pytest.mark.parametrize("number", [errno.ENODEV, errno.ENXIO, errno.EOPNOTSUPP])

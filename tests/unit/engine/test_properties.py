@@ -218,7 +218,7 @@ def holds_for(host: FakeHost, intents_: list[dict[str, Any]]) -> None:
     for intent in intents_:
         assert settle(intent, host) <= 1
         desired = kernel_args.parse(kernel_args.SCHEMA.from_variables(intent))
-        groups = kernel_args._groups(desired, kernel_args.read(host, desired))
+        groups = kernel_args._groups(desired, kernel_args.read(host, desired), {})
         ours |= {name for group in groups for name in group.names}
         with host.only_read():
             assert not changed(run(intent, host))

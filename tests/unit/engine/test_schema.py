@@ -5,9 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.vela.gpudirect.plugins.module_utils import hugepages, kernel_args, reboot, site
+from ansible_collections.vela.gpudirect.plugins.module_utils import (
+    hugepages,
+    kernel_args,
+    pci_path,
+    reboot,
+    site,
+)
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import IntentError, Problem
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.schema import Field, Schema
+from ansible_collections.vela.gpudirect.plugins.module_utils.path.intent import BOOT_FIELDS
 
 
 def even(path: str, value: Any) -> Any:
@@ -207,9 +214,9 @@ def test_problems_of_all_resources_come_together_and_once() -> None:
 
 def test_every_schema_keeps_to_its_prefix_and_names_are_described_once_the_same() -> None:
     described: dict[str, Any] = {}
-    for schema in (kernel_args.SCHEMA, hugepages.SCHEMA, reboot.SCHEMA, site.SCHEMA):
+    for schema in (kernel_args.SCHEMA, hugepages.SCHEMA, pci_path.SCHEMA, reboot.SCHEMA, site.SCHEMA):
         for entry in schema.fields:
-            assert entry.name.startswith(schema.prefix)
+            assert entry.name.startswith(schema.prefix) or entry in BOOT_FIELDS
             assert all(sentence.endswith((".", ";", ",")) or sentence[-1].isalnum() for sentence in entry.description)
             assert described.setdefault(entry.name, entry) is entry
 

@@ -72,7 +72,7 @@ def test_a_boot_can_answer_with_one_document(installed: FakeHost, capsys: pytest
     installed.put(f"{NODE}/nr_hugepages", "1\n")
     assert main(["boot", "--json"], installed) == 0
     document = json.loads(capsys.readouterr().out)
-    resource = {"verdict": "as wanted", "paths": ["hugepages[1G].node1"], "reasons": []}
+    resource = {"verdict": "as wanted", "paths": ["hugepages[1G].node1"], "mended": [], "reasons": []}
     assert document == {"verdict": "as wanted", "problems": [], "resources": {"hugepages": resource}}
 
 

@@ -116,4 +116,4 @@ def test_metrics_tell_the_three_verdicts_apart() -> None:
 def test_an_intent_that_cannot_be_used_is_a_metric_too() -> None:
     lines = metrics.render(None).splitlines()
     assert [line for line in lines if not line.startswith("#")] == ["gpudirect_intent_usable 0"]
-    assert len([line for line in lines if line.startswith("# TYPE")]) == 4
+    assert len([line for line in lines if line.startswith("# TYPE")]) == 5

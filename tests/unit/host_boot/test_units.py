@@ -68,6 +68,14 @@ def test_the_watch_cannot_write_kernel_settings_and_begins_after_the_boot_run() 
     assert watch["ExecStart"][-2:] == ["--metrics", "/var/lib/node_exporter/gpudirect.prom"]
 
 
+def test_a_watch_that_mends_can_write_what_lies_below_devices_and_no_other_setting() -> None:
+    text = units.render(units.Settings(300, 60, "15min", "", mends=True))[units.WATCH]
+    lines = text.splitlines()
+    assert f"ExecStart=/usr/bin/python3 -I {units.ENGINE} drift --mend" in lines
+    assert {"ReadOnlyPaths=/sys /proc/sys", "ReadWritePaths=/sys/devices"} <= set(lines)
+    assert "ProtectKernelTunables" not in text
+
+
 def test_without_a_watch_there_are_two_units() -> None:
     assert list(units.render(units.Settings(300, 60, "", ""))) == [units.BOOT, units.READY]
     assert set(TEXTS) == set(units.UNITS)
