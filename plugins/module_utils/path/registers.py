@@ -83,7 +83,8 @@ def redirect(view: View) -> Looks:
             cause = acs if isinstance(acs, Unreadable) else Unreadable("its place on the path is not known")
             yield Verdict.UNKNOWN, subject, _unread(port, cause), said
         elif isinstance(acs, Absent):
-            yield (_without_acs(port), subject, f"{port.words} has no ACS", said) if wanted else _OK
+            verdict = _without_acs(port) if wanted else Verdict.OK
+            yield (verdict, subject, f"{port.words} has no ACS", said) if verdict else _OK
         else:
             verdict = _redirect_of(port, acs, wanted, barred)
             found = f"{port.words} has {_found(acs)}"

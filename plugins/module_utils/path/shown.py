@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from .finding import Finding, Kind, Verdict
@@ -61,7 +61,7 @@ def distances(kinds: Kinds, intent: PathIntent) -> Iterator[Finding]:
 
 def sharing(kinds: Kinds) -> Iterator[Finding]:
     """NICs that are the nearest of more GPUs than there are of them."""
-    served: dict[Sequence[Any], list[Any]] = {}
+    served: dict[tuple[Any, ...], list[Any]] = {}
     for gpu, row in kinds.items():
         kind, nics = nearest(row)
         if kind <= Kind.PXB:
