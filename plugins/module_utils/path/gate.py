@@ -1,0 +1,84 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The judged paths of a host as the small part of a result: what stops a host before it gets guests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Union
+
+from .. import p2p
+from ..core.host import Host
+from ..pci.address import Address
+from . import facts
+from .finding import Finding, Report, Verdict
+from .intent import SCHEMA, parse
+from .plain import ordered, plain, text
+from .rules import RULES
+
+# Which rules the changes of a resource are for, in the order of a round. That it is enough shows the look after it.
+SETS: Mapping[str, tuple[str, ...]] = {
+    "kernel_args": (
+        *("iommu_on", "no_acs_override", "no_noats", "no_unsafe_interrupts", "acs_redirect", "acs_direct_translated"),
+        *("acs_translation_blocking", "groups_distinct", "stale_groups"),
+    ),
+    "nic_firmware": ("ats_present",),
+    "pci_path": (
+        "acs_redirect",
+        "acs_direct_translated",
+        "acs_translation_blocking",
+        "max_read_request",
+        "stale_groups",
+    ),
+    "pci_driver": ("groups_viable", "no_unsafe_interrupts"),
+}
+
+
+def asked_for(variables: Mapping[str, Any]) -> bool:
+    """Whether the inventory says anything about paths; without that nothing is judged."""
+    return any(str(name).startswith(SCHEMA.prefix) for name in variables)
+
+
+def paths(intent: Mapping[str, Any], host: Host, at_work: Iterable[str]) -> Union[dict[str, Any], None]:
+    """What is found about the paths of a host; None where its inventory does not ask.
+
+    ``at_work`` are resources that still have something to do in this run, whose part is DEFERRED and not FAIL.
+    """
+    if not asked_for(intent):
+        return None
+    return part(p2p.judge(facts.machine_of(host), parse(SCHEMA.from_variables(intent)), coming(at_work)))
+
+
+def coming(at_work: Iterable[str]) -> dict[tuple[str, Union[Address, None]], str]:
+    """What resources that are at work will still set."""
+    names = set(at_work)
+    found: dict[tuple[str, Union[Address, None]], str] = {}
+    for resource, rules in SETS.items():
+        if resource in names:
+            for rule in rules:
+                found.setdefault((rule, None), resource)
+    return found
+
+
+def part(report: Report) -> dict[str, Any]:
+    """Verdict, distances, nearest NICs, and what is not as wanted; no more, since each result of a run is kept."""
+    whole = plain(report)
+    kept = ("verdict", "mode", "gpus", "nics", "kinds", "best", "relaxed")
+    found = {name: whole[name] for name in kept}
+    found["findings"] = [one for one in whole["findings"] if one["verdict"] != "OK"]
+    for one in found["findings"]:
+        one.pop("why", None)
+    return {**found, "text": text(report), "problems": sentences(report)}
+
+
+def sentences(report: Report, at_least: Verdict = Verdict.UNKNOWN) -> list[str]:
+    """A sentence for each thing that is that grave, in the form of all errors; the worst first."""
+    return list(dict.fromkeys(_sentence(one) for one in ordered(report) if one.verdict >= at_least))
+
+
+def _sentence(one: Finding) -> str:
+    where = f" {one.path[0]}" if len(one.path) == 1 else f" {one.path[0]} to {one.path[-1]}" if one.path else ""
+    title = RULES[one.rule].title
+    wanted = f", wanted {one.wanted}" if one.wanted else ""
+    return f"paths.{one.rule}{where}: {one.verdict.name}: not so that {title} (found {one.found}{wanted}). {one.remedy}"
