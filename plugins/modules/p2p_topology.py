@@ -37,8 +37,8 @@ options:
     type: path
   summary:
     description:
-      - Judge nothing, but tell what the registered results of this name say of all hosts of the play, and fail where one is FAIL.
-        Hosts without a result are named.
+      - Judge nothing, but return as C(hosts) a line for each host of the play from the registered results of this name. Hosts without a
+        result are named.
     type: str
   whole:
     description: Return the whole report, text and picture too. Set by the action plugin where O(report) is given.

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def told(result: dict[str, Any], host: str, stop_at: str) -> dict[str, Any]:
     paths = result.get("paths")
     if not paths or result.get("failed") or paths["verdict"] in ("OK", "DEFERRED"):
         return result
-    sentences = [one for one in paths["problems"] if any(f": {verdict}: " in one for verdict in STOPS[stop_at])]
+    sentences = [one for one in paths["problems"] if re.match(rf"paths\.\w+: ({'|'.join(STOPS[stop_at])})\b", one)]
     if paths["verdict"] in STOPS[stop_at]:
         return {
             **result,
@@ -59,6 +60,8 @@ def told(result: dict[str, Any], host: str, stop_at: str) -> dict[str, Any]:
             "kind": "PathsRefused",
             "problems": sentences,
         }
+    if stop_at == "never":
+        return result  # the caller tells
     rules = ", ".join(dict.fromkeys(f"{one['verdict']} {one['rule']}" for one in paths["findings"]))
     return {**result, "warnings": [*result.get("warnings", []), f"{host}: paths of GPUs and NICs: {rules}. {_ADVICE}"]}
 
@@ -88,14 +91,13 @@ def write(folder: str, name: str, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def summary(hosts: Iterable[str], hostvars: Mapping[str, Any], register: str) -> dict[str, Any]:
-    """All hosts of a play with their verdicts; failed where one is FAIL."""
+    """All hosts of a play with their verdicts, those without an answer too."""
     lines: list[str] = []
-    failing: list[str] = []
+    failing = 0
     for host in hosts:
         known = hostvars[host].get(register) if host in hostvars else None
         paths = known.get("paths") if isinstance(known, Mapping) else None
         lines.append(f"{host}: {sentence(paths) if paths else _NO_RESULT}")
-        if paths and paths["verdict"] == "FAIL":
-            failing.append(host)
-    end = f"{len(failing)} of {len(lines)} hosts FAIL" + (f": {', '.join(failing)}" if failing else "")
-    return {"changed": False, "failed": bool(failing), "hosts": lines, "msg": "\n".join([*lines, end])}
+        failing += bool(paths) and paths["verdict"] == "FAIL"
+    lines.append(f"{failing} of {len(lines)} hosts FAIL")
+    return {"changed": False, "hosts": lines, "msg": lines[-1]}

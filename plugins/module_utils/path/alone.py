@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ..pci import capabilities
+from ..pci.address import Address
 from ..pci.capabilities import Words, acs_names
 from ..pci.tree import Function
+from .devices import NVIDIA
 from .finding import Verdict
 from .guest import some
 from .policy import CR, RR, TB, UF
 from .view import Looks, View
 
+_NVSWITCH = 0x0680
 _REDIRECTS = RR | CR | UF
 
 
@@ -63,6 +66,21 @@ def bars_resizable(view: View) -> Looks:
                 yield Verdict.OK, gpu.address, found, ""
 
 
+def nvswitches_together(view: View) -> Looks:
+    """NVSwitches that share a group; the GPUs' own groups are judged by ``groups_distinct``."""
+    groups: dict[int, list[Address]] = {}
+    for one in view.machine.tree.functions.values():
+        if one.vendor == NVIDIA and one.class_code >> 8 == _NVSWITCH and isinstance(one.iommu_group, int):
+            groups.setdefault(one.iommu_group, []).append(one.address)
+    for group, members in sorted(groups.items()):
+        if len(members) > 1:
+            found = (
+                f"NVSwitches {', '.join(map(str, sorted(members)))} share IOMMU group {group}: they go to one guest only together, "
+                "or stay on the host (shared NVSwitch mode)"
+            )
+            yield Verdict.OK, None, found, ""
+
+
 def _size(mib: int) -> str:
     return f"{mib >> 10} GiB" if mib >= 1024 else f"{mib} MiB"
 
@@ -71,4 +89,5 @@ LOOKS: Mapping[str, Callable[[View], Looks]] = {
     "nic_port_redirects": nic_port_redirects,
     "acs_empty": acs_empty,
     "bars_resizable": bars_resizable,
+    "nvswitches_together": nvswitches_together,
 }

@@ -15,7 +15,8 @@ from . import facts
 from .finding import Finding, Report, Verdict
 from .intent import SCHEMA, parse
 from .plain import ordered, plain, text
-from .rules import RULES
+
+_MOST = 4  # places or facts in a sentence
 
 # Which rules the changes of a resource are for, in the order of a round. That it is enough shows the look after it.
 SETS: Mapping[str, tuple[str, ...]] = {
@@ -73,12 +74,26 @@ def part(report: Report) -> dict[str, Any]:
 
 
 def sentences(report: Report, at_least: Verdict = Verdict.UNKNOWN) -> list[str]:
-    """A sentence for each thing that is that grave, in the form of all errors; the worst first."""
-    return list(dict.fromkeys(_sentence(one) for one in ordered(report) if one.verdict >= at_least))
+    """A sentence for each rule by which something is that grave, in the form of all errors; the worst first."""
+    grouped: dict[tuple[Verdict, str], list[Finding]] = {}
+    for one in ordered(report):
+        if one.verdict >= at_least:
+            grouped.setdefault((one.verdict, one.rule), []).append(one)
+    return [_sentence(verdict, rule, findings) for (verdict, rule), findings in grouped.items()]
 
 
-def _sentence(one: Finding) -> str:
-    where = f" {one.path[0]}" if len(one.path) == 1 else f" {one.path[0]} to {one.path[-1]}" if one.path else ""
-    title = RULES[one.rule].title
-    wanted = f", wanted {one.wanted}" if one.wanted else ""
-    return f"paths.{one.rule}{where}: {one.verdict.name}: not so that {title} (found {one.found}{wanted}). {one.remedy}"
+def _sentence(verdict: Verdict, rule: str, findings: list[Finding]) -> str:
+    places = dict.fromkeys(_place(one) for one in findings if one.path)
+    where = f" at {_some(list(places), ', ')}" if places else ""
+    found = _some(list(dict.fromkeys(one.found for one in findings)), "; ")
+    wanted = next((f", wanted {one.wanted}" for one in findings if one.wanted), "")
+    return f"paths.{rule}: {verdict.name}{where} (found {found}{wanted}). {findings[0].remedy}"
+
+
+def _place(one: Finding) -> str:
+    return str(one.path[0]) if len(one.path) == 1 else f"{one.path[0]} to {one.path[-1]}"
+
+
+def _some(words: list[str], sign: str) -> str:
+    more = f"{sign}and {len(words) - _MOST} more" if len(words) > _MOST else ""
+    return sign.join(words[:_MOST]) + more

@@ -74,7 +74,7 @@ def guest_view(view: View) -> Looks:
         return
     bridges = any(one.is_bridge for one in view.machine.tree.functions.values())
     how = "" if bridges else "; no bridge at all is in the input"
-    found = f"flat guest topology ({_said(view.machine)}{how})"
+    found = f"flat guest topology: PHB at best, and real locality is not shown ({_said(view.machine)}{how})"
     yield Verdict.UNKNOWN, None, found, "the host's switches above GPUs and NICs"
 
 

@@ -104,9 +104,13 @@ def distances(report: Report) -> Iterator[str]:
             kinds[min(near)] = kinds.get(min(near), 0) + 1
     if kinds:
         yield "nearest NIC: " + ", ".join(f"{kind.name} of {_counted(kinds[kind], 'GPU')}" for kind in sorted(kinds))
-    ways = [pair.verdict for pair in report.pairs if pair.judged]
-    if ways:
-        by_verdict = ((one.name, ways.count(one)) for one in _WORST_FIRST if one in ways)
+
+
+def ways(report: Report) -> Iterator[str]:
+    """How many of these ways are how good; what concerns the machine as a whole is not in them."""
+    found = [pair.verdict for pair in report.pairs if pair.judged]
+    if found:
+        by_verdict = ((one.name, found.count(one)) for one in _WORST_FIRST if one in found)
         yield "ways to them: " + ", ".join(f"{number} {name}" for name, number in by_verdict)
 
 

@@ -300,6 +300,14 @@ _TABLE: tuple[Rule, ...] = (
         "Use a slot whose ports can do what ACS needs.",
         "PCI Express, Access Control Services",
     ),
+    Rule(
+        "nvswitches_together",
+        "tells which NVSwitches go to one guest together",
+        _VM,
+        "NVSwitches of one IOMMU group cannot be given to guests one by one.",
+        "Give all of them to one guest, or leave them to the host and its Fabric Manager (shared NVSwitch mode).",
+        "Linux drivers/vfio, Documentation/driver-api/vfio.rst",
+    ),
     # Guests and what they show ---------------------------------------------------------------
     Rule(
         "guest_view",

@@ -14,7 +14,7 @@ from ..pci.machine import Machine
 from .entries import Entry, by_ends, counts, entries, notes, relaxed
 from .finding import Kind, Pair, Report, Verdict
 from .labels import cells, clean, wrapped
-from .plain import distances
+from .plain import distances, ways
 from .rules import RULES
 from .scene import Box, Frame, scene
 
@@ -94,8 +94,9 @@ class _Page:
         name = clean(report.name) or "machine without a name"
         self._put(f"{report.verdict.name}  {name}  mode {clean(report.mode) or 'not told'}", verdict=report.verdict)
         functions = {} if machine is None else machine.tree.functions
-        self._put(counts(report, len(functions), sum(one.is_vf for one in functions.values())))
-        for line in distances(report):
+        if machine is not None:
+            self._put(counts(report, len(functions), sum(one.is_vf for one in functions.values())))
+        for line in (*distances(report), *ways(report)):
             self._put(line)
         if machine is not None and machine.partial:
             self._put(f"The input ({machine.source}) does not have all functions of the machine.")

@@ -31,7 +31,15 @@ ONLY_TELLS = {"not_applicable"}
 # Judged of guests, which no file of a host's sysfs tells: tests/unit/path/test_rules.py has both sides.
 # Of guests, topology files and excerpts: tests/unit/audit has these.
 NOT_OF_HOSTS = {name for name, rule in RULES.items() if rule.modes == (TOPOLOGY,)}
-NOT_IN_SYSFS = {"iommufd", "domain_assignable", "nic_port_redirects", "acs_empty", "bars_resizable", *NOT_OF_HOSTS}
+NOT_IN_SYSFS = {
+    "iommufd",
+    "domain_assignable",
+    "nic_port_redirects",
+    "acs_empty",
+    "bars_resizable",
+    "nvswitches_together",
+    *NOT_OF_HOSTS,
+}
 
 
 class _Readable(yaml.SafeDumper):
