@@ -16,14 +16,13 @@ from ..pci import source
 from . import output
 from .judged import Audit, judge
 
-HOSTNAME = "/proc/sys/kernel/hostname"
 _WIDTH = 120
 
 
 def judged(intent: Mapping[str, Any], host: Host, *, whole: bool) -> dict[str, Any]:
     """The result for a host; its mode is the intent's, since a host of the inventory is no guest to be audited as one."""
     parsed = parse(intent)
-    machine = facts.machine_of(host, name_of(host))
+    machine = facts.machine_of(host, facts.name_of(host))
     return _result(judge(machine, parsed, parsed.mode), whole=whole)
 
 
@@ -31,12 +30,6 @@ def of_file(intent: Mapping[str, Any], path: str, *, whole: bool) -> dict[str, A
     """The result for a file of this machine."""
     read = source.read_file(path, machine_of=facts.machine_of)
     return _result(judge(read, parse(intent), str(intent.get("gpudirect_mode") or "")), whole=whole)
-
-
-def name_of(host: Host) -> str:
-    """What a host calls itself; empty where a capture does not have it."""
-    text = host.read_text(HOSTNAME)
-    return text.strip() if isinstance(text, str) else ""
 
 
 def _result(audit: Audit, *, whole: bool) -> dict[str, Any]:
