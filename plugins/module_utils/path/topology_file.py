@@ -20,6 +20,7 @@ from .policy import TOPOLOGY
 from .routes import Route, Routes
 from .shown import finding
 
+_LONGEST = 300  # of a sentence, since it repeats what the file says
 # The rule of an oddity, by how its sentence begins; what is told of masks alone is no fault where several nodes have devices.
 _RULES = (
     (r"system version", "file_version", Verdict.WARN),
@@ -134,7 +135,8 @@ def _vendors(topology: NcclTopology) -> Iterator[Finding]:
 def _odd(topology: NcclTopology) -> Iterator[Finding]:
     """The oddities that the reader tells, each by its rule. What is judged above from the devices themselves is left out."""
     several = len({one.numaid for one in topology.cpus if one.below}) > 1
-    for sentence in topology.oddities:
+    for whole in topology.oddities:
+        sentence = whole if len(whole) <= _LONGEST else f"{whole[:_LONGEST]}..."
         for pattern, rule, verdict in _RULES:
             if not re.match(pattern, sentence):
                 continue
