@@ -196,7 +196,7 @@ def look(intent: Mapping[str, Any], host: Host, *, check: bool, previous: Mappin
     # What waited in an earlier boot has failed above, so all that waits now is due with the next one.
     waiting = {entry.path: boot for report in reports for entry in report.plan.awaiting_reboot}
     at_work = [one.resource for one in reports if one.plan.changes or one.plan.deferred or one.plan.awaiting_reboot]
-    result["paths"] = gate.paths(intent, host, at_work)
+    result.update(gate.paths(intent, host, at_work))
     result["next"] = {"round": number, "waiting": waiting, "rebooting_from": boot if "reboot" in result["todo"] else ""}
     return result
 

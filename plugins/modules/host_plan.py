@@ -47,9 +47,9 @@ msg:
   type: str
 paths:
   description:
-    - What M(vela.gpudirect.p2p_topology) returns by this name; null where no variable begins with C(pci_path_).
+    - What M(vela.gpudirect.p2p_topology) returns by this name.
     - V(FAIL) stops the host once nothing is left to do in this run. V(WARN) and V(UNKNOWN) are warnings.
-  returned: success
+  returned: where a variable begins with C(pci_path_)
   type: dict
 next:
   description: What the next round needs to know.

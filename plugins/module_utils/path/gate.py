@@ -41,14 +41,15 @@ def asked_for(variables: Mapping[str, Any]) -> bool:
     return any(str(name).startswith(SCHEMA.prefix) for name in variables)
 
 
-def paths(intent: Mapping[str, Any], host: Host, at_work: Iterable[str]) -> Union[dict[str, Any], None]:
-    """What is found about the paths of a host; None where its inventory does not ask.
+def paths(intent: Mapping[str, Any], host: Host, at_work: Iterable[str]) -> dict[str, Any]:
+    """What is found about the paths of a host, by the name ``paths``; nothing where its inventory does not ask.
 
     ``at_work`` are resources that still have something to do in this run, whose part is DEFERRED and not FAIL.
     """
     if not asked_for(intent):
-        return None
-    return part(p2p.judge(facts.machine_of(host), parse(SCHEMA.from_variables(intent)), coming(at_work)))
+        return {}
+    machine = facts.machine_of(host, facts.name_of(host))
+    return {"paths": part(p2p.judge(machine, parse(SCHEMA.from_variables(intent)), coming(at_work)))}
 
 
 def coming(at_work: Iterable[str]) -> dict[tuple[str, Union[Address, None]], str]:

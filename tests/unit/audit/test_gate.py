@@ -24,8 +24,8 @@ def host(folder: Path, name: str = "vela", **edits: Any) -> Host:
 
 def test_an_inventory_that_says_nothing_of_paths_is_not_judged(tmp_path: Path) -> None:
     broken = host(tmp_path, "bare")
-    assert gate.paths({"gpudirect_mode": "passthrough_vm"}, broken, ()) is None
-    assert site.look({}, broken, check=True, previous={})["paths"] is None
+    assert gate.paths({"gpudirect_mode": "passthrough_vm"}, broken, ()) == {}
+    assert "paths" not in site.look({}, broken, check=True, previous={})
 
 
 def test_the_look_at_a_host_has_its_paths(tmp_path: Path) -> None:
@@ -36,8 +36,7 @@ def test_the_look_at_a_host_has_its_paths(tmp_path: Path) -> None:
 
 
 def test_a_broken_path_is_said_in_sentences(tmp_path: Path) -> None:
-    found = gate.paths(ASKED, host(tmp_path, nic0={"ats": None}), ())
-    assert found is not None
+    found = gate.paths(ASKED, host(tmp_path, nic0={"ats": None}), ())["paths"]
     assert found["verdict"] == "FAIL"
     (one,) = found["problems"]
     assert one.startswith("paths.ats_present: FAIL at 0000:24:00.0 (found it has no ATS, wanted ATS). Set ATS_ENABLED")
@@ -46,9 +45,8 @@ def test_a_broken_path_is_said_in_sentences(tmp_path: Path) -> None:
 
 def test_what_the_run_still_sets_is_deferred(tmp_path: Path) -> None:
     broken = host(tmp_path, port0_1={"acs": [0x5F, 0x1D]})
-    assert gate.paths(ASKED, broken, ())["verdict"] == "FAIL"  # type: ignore[index]
-    found = gate.paths(ASKED, broken, ["pci_path"])
-    assert found is not None
+    assert gate.paths(ASKED, broken, ())["paths"]["verdict"] == "FAIL"
+    found = gate.paths(ASKED, broken, ["pci_path"])["paths"]
     assert found["verdict"] == "DEFERRED"
     assert "pci_path" in found["findings"][0]["remedy"]
 
