@@ -94,17 +94,29 @@ msg:
 import json
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.vela.gpudirect.plugins.module_utils import site
 from ansible_collections.vela.gpudirect.plugins.module_utils.audit import host_report
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.edge import failure
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import GpudirectError
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.host import Host
+from ansible_collections.vela.gpudirect.plugins.module_utils.path.intent import SCHEMA
+
+# The action plugin reads all but two of them, and sends what it has read as these two.
+OPTIONS = {
+    **SCHEMA.argument_spec(),
+    site.ROOT_FIELD.name: site.SCHEMA.argument_spec()[site.ROOT_FIELD.name],
+    "intent": {"type": "str"},
+    "whole": {"type": "bool", "default": False},
+    "stop_at": {"type": "str", "choices": ["unknown", "fail", "never"], "default": "unknown"},
+    "file": {"type": "path"},
+    "report": {"type": "path"},
+    "summary": {"type": "str"},
+}
 
 
 def main() -> None:
     """Build the module, read, judge, exit."""
-    module = AnsibleModule(
-        argument_spec={"intent": {"type": "str"}, "whole": {"type": "bool", "default": False}}, supports_check_mode=True
-    )
+    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     intent = json.loads(module.params["intent"] or "{}")
     host = Host(intent.pop("gpudirect_root", "/"))
     try:
