@@ -9,7 +9,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import GpudirectError
-from ansible_collections.vela.gpudirect.plugins.plugin_utils import inventory
+from ansible_collections.vela.gpudirect.plugins.plugin_utils import inventory, paths
 
 
 class ActionModule(ActionBase):
@@ -31,4 +31,9 @@ class ActionModule(ActionBase):
             # The run is not over for this host although it ends well; that must be seen without -v.
             told = f"{(task_vars or {}).get('inventory_hostname')}: {result['msg']}"
             result["warnings"] = [*result.get("warnings", []), told]
-        return result
+        # What the run still has to do comes first; a host whose paths are broken after that gets no guests.
+        return (
+            result
+            if result.get("todo")
+            else paths.told(result, str((task_vars or {}).get("inventory_hostname")), "fail")
+        )

@@ -18,6 +18,7 @@ from ansible_collections.vela.gpudirect.plugins.module_utils import (
     sriov,
 )
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.schema import Field, Schema
+from ansible_collections.vela.gpudirect.plugins.module_utils.path import intent as path_intent
 
 
 def _documented(option: dict[str, Any]) -> dict[str, Any]:
@@ -51,6 +52,7 @@ class ModuleDocFragment:
     PCI_DRIVER: str = _options(pci_driver.SCHEMA)
     PCI_PATH: str = _options(pci_path.SCHEMA)
     HOST_BOOT: str = _options(host_boot.SCHEMA)
+    P2P_TOPOLOGY: str = _fragment({**path_intent.SCHEMA.options(), **_site(site.ROOT_FIELD)})
     HOST_TOPOLOGY_INFO: str = _fragment(_site(site.ROOT_FIELD))
 
     ATTRIBUTES: str = json.dumps(

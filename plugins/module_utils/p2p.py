@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Union
 
-from .path import parts, registers, whole
+from .path import alone, guest, parts, registers, whole
 from .path.finding import Finding, Pair, Relaxed, Report, Verdict
 from .path.intent import PathIntent, Relaxation, parse
 from .path.policy import VIRTIO, AcsWant
@@ -28,7 +28,13 @@ __all__ = ["AcsWant", "Coming", "judge", "parse", "wanted_read_requests", "wante
 # What this run will still set: rule and function (None: whatever the rule is about) to what will set it, in words.
 Coming = Mapping[tuple[str, Union[Address, None]], str]
 
-_LOOKS: Mapping[str, Callable[[View], Looks]] = {**whole.LOOKS, **registers.LOOKS, **parts.LOOKS}
+_LOOKS: Mapping[str, Callable[[View], Looks]] = {
+    **guest.LOOKS,
+    **whole.LOOKS,
+    **registers.LOOKS,
+    **parts.LOOKS,
+    **alone.LOOKS,
+}
 _BAD = (Verdict.WARN, Verdict.UNKNOWN, Verdict.FAIL)
 _BY_SITE = "relaxation_unused"
 

@@ -16,6 +16,7 @@ from .core.converge import Report, consent_problem, plan_all
 from .core.errors import ConsentRequired, IntentError, Problem, VerificationFailed
 from .core.host import Host
 from .core.schema import Field, Schema, unknown
+from .path import gate
 from .path.intent import MODE_FIELD
 from .pci.replaced import REPLACED_FIELD
 
@@ -197,6 +198,8 @@ def look(intent: Mapping[str, Any], host: Host, *, check: bool, previous: Mappin
         )
     # What waited in an earlier boot has failed above, so all that waits now is due with the next one.
     waiting = {entry.path: boot for report in reports for entry in report.plan.awaiting_reboot}
+    at_work = [one.resource for one in reports if one.plan.changes or one.plan.deferred or one.plan.awaiting_reboot]
+    result.update(gate.paths(intent, host, at_work))
     result["next"] = {"round": number, "waiting": waiting, "rebooting_from": boot if "reboot" in result["todo"] else ""}
     return result
 

@@ -45,6 +45,12 @@ msg:
   description: One sentence on the host.
   returned: always
   type: str
+paths:
+  description:
+    - What M(vela.gpudirect.p2p_topology) returns by this name.
+    - V(FAIL) stops the host once nothing is left to do in this run. V(WARN) and V(UNKNOWN) are warnings.
+  returned: where a variable begins with C(pci_path_)
+  type: dict
 next:
   description: What the next round needs to know.
   returned: success

@@ -157,6 +157,25 @@ unread:
   description: Functions that tell too little of themselves to be in RV(functions), by address, with the reason.
   returned: success
   type: dict
+platform:
+  description: >-
+    What the host says of itself as a whole: kernel command line and release, processor, IOMMUs, the firmware's ATSR structures, lockdown,
+    active memory encryption, NUMA nodes. With it a saved result is judged in full (C(./gpudirect audit FILE)).
+  returned: success
+  type: dict
+name:
+  description: What the host calls itself.
+  returned: success
+  type: str
+missing:
+  description: What could not be read, in sentences.
+  returned: success
+  type: list
+  elements: str
+partial:
+  description: Whether functions of the machine are missing.
+  returned: success
+  type: bool
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -164,8 +183,8 @@ from ansible_collections.vela.gpudirect.plugins.module_utils import site
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.edge import failure
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import GpudirectError
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.host import Host
-from ansible_collections.vela.gpudirect.plugins.module_utils.pci import sysfs
-from ansible_collections.vela.gpudirect.plugins.module_utils.pci.topology import topology
+from ansible_collections.vela.gpudirect.plugins.module_utils.path import facts
+from ansible_collections.vela.gpudirect.plugins.module_utils.pci.whole import whole
 
 
 def main() -> None:
@@ -175,7 +194,7 @@ def main() -> None:
     host = Host()
     try:
         host = Host(site.SCHEMA.parse({name: module.params[name]})[name])
-        result = topology(sysfs.read(host))
+        result = whole(facts.machine_of(host, facts.name_of(host)))
     except GpudirectError as error:
         failed = failure(error, host)
         del failed["failed"]

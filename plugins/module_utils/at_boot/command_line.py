@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import site
+from ..audit import command_line as audit
 from ..core.change import Disruption
 from ..core.errors import GpudirectError
 from ..core.host import Host
@@ -46,12 +47,16 @@ def arguments() -> argparse.ArgumentParser:
     put = "put registers right that a reset has undone, where that disrupts nothing"
     watch.add_argument("--mend", action="store_true", help=put)
     plan = verbs.add_parser("plan", parents=[every], help="tell what would change", epilog=_EPILOG)
+    verbs.add_parser("audit", help="judge the ways between GPUs and NICs from files (audit --help)", add_help=False)
     plan.add_argument("--root", default="/", metavar="DIR", help="judge a captured tree instead of this host")
     return parser
 
 
 def main(argv: Sequence[str] | None = None, host: Host | None = None) -> int:
     """Run one command; the exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["audit"]:  # takes files of any machine, needs no host, and has a status of its own
+        return audit.main(words[1:])
     options = arguments().parse_args(argv)
     host = host or Host(getattr(options, "root", "/"))
     findings: list[Finding] | None = None

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..pci.address import Address
 from ..pci.machine import Machine
@@ -103,7 +103,24 @@ def _is_gpu(function: Function, kind: int) -> bool:
 
 def _selected(tree: Tree, selectors: Sequence[Selector]) -> list[Function]:
     """What any of the selectors matches, each once."""
-    return list({one.address: one for chosen in selectors for one in matches(chosen, tree)}.values())
+    known = _taken_for_physical(tree)
+    found = {one.address: None for chosen in selectors for one in matches(chosen, known)}
+    return [tree.functions[address] for address in found]
+
+
+def _taken_for_physical(tree: Tree) -> Tree:
+    """The tree of an input that does not tell VFs from others at all (hwloc, topology files): none is taken for one.
+
+    A selector means physical functions, so without this it would match nothing there. A live host tells it of each function.
+    """
+    functions = tree.functions
+    if not functions or not all("physfn" in one.unread for one in functions.values()):
+        return tree
+    lighter = {
+        address: replace(one, unread={name: cause for name, cause in one.unread.items() if name != "physfn"})
+        for address, one in functions.items()
+    }
+    return Tree(lighter, tree.group_types, tree.unread)
 
 
 def _ports(tree: Tree, chosen: Iterable[Function]) -> list[Function]:

@@ -61,6 +61,14 @@ def _detail(finding: Finding) -> tuple[str, str]:
     return (f"{facts}. {clean(finding.why)}" if finding.why else f"{facts}."), clean(finding.remedy)
 
 
+def notes(report: Report) -> list[str]:
+    """What is fine and was told all the same, by rule."""
+    told = [
+        one for one in ordered(report) if one.verdict is Verdict.OK and not one.relaxed and one.found != "as wanted"
+    ]
+    return [f"{clean(one.rule)}: {clean(one.found)}" for one in told if one.rule != "not_applicable"]
+
+
 def relaxed(report: Report) -> list[str]:
     """The rules that the site has relaxed, with its reasons."""
     grouped: dict[tuple[str, str], int] = {}

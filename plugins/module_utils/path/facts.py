@@ -45,6 +45,12 @@ def machine_of(host: Host, name: str = "", source: str = "sysfs") -> Machine:
     return Machine(tree, read(host), name, source, tuple(missing))
 
 
+def name_of(host: Host) -> str:
+    """What a host calls itself; empty where a capture does not have it."""
+    text = host.read_text("/proc/sys/kernel/hostname")
+    return text.strip() if isinstance(text, str) else ""
+
+
 def read(host: Host) -> Platform:
     """What the host tells; what it does not tell says why."""
     cpuinfo = host.read_text("/proc/cpuinfo")

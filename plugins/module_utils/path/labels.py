@@ -33,15 +33,26 @@ def clean(text: str) -> str:
 
 def cells(text: str) -> int:
     """How many columns of a fixed-width font a text takes."""
+    if text.isascii():  # as nearly all
+        return len(text)
     return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
+
+
+def _fitting(text: str, columns: int) -> int:
+    """How many of the first characters take at most so many columns; looks at no more of them than that."""
+    taken = 0
+    for at, char in enumerate(text):
+        taken += cells(char)
+        if taken > columns:
+            return at
+    return len(text)
 
 
 def cut(text: str, columns: int) -> str:
     """A text in at most so many columns; what is left out shows as dots."""
     if cells(text) <= columns:
         return text
-    while text and cells(text) > columns - 3:
-        text = text[:-1]
+    text = text[: _fitting(text, columns - 3)]
     return text.rstrip() + "..."[: max(columns, 0)]
 
 
@@ -50,14 +61,12 @@ def wrapped(text: str, columns: int) -> list[str]:
     lines, line = [], ""
     for word in clean(text).split(" "):
         rest = word
-        while cells(f"{line} {rest}" if line else rest) > columns:
+        while len(rest) > columns or cells(f"{line} {rest}" if line else rest) > columns:
             if line:
                 lines.append(line)
                 line = ""
                 continue
-            size = len(rest)
-            while size > 1 and cells(rest[:size]) > columns:
-                size -= 1
+            size = max(_fitting(rest, columns), 1)
             lines.append(rest[:size])
             rest = rest[size:]
             if not rest:

@@ -76,7 +76,7 @@ def text(report: Report) -> list[str]:
     name = f"{report.name}: " if report.name else ""
     lines = [f"{name}{report.verdict.name} ({report.mode}; {_numbers(report)})"]
     lines += [one.found for one in report.findings if one.rule == "not_applicable"]
-    lines += _distances(report)
+    lines += distances(report)
     lines += _failing(report)
     for one in report.findings:
         if one.relaxed:
@@ -95,7 +95,7 @@ def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _distances(report: Report) -> Iterator[str]:
+def distances(report: Report) -> Iterator[str]:
     """How many GPUs have their nearest NIC how far away."""
     kinds: dict[Kind, int] = {}
     for gpu in report.gpus:
@@ -104,6 +104,14 @@ def _distances(report: Report) -> Iterator[str]:
             kinds[min(near)] = kinds.get(min(near), 0) + 1
     if kinds:
         yield "nearest NIC: " + ", ".join(f"{kind.name} of {_counted(kinds[kind], 'GPU')}" for kind in sorted(kinds))
+
+
+def ways(report: Report) -> Iterator[str]:
+    """How many of these ways are how good; what concerns the machine as a whole is not in them."""
+    found = [pair.verdict for pair in report.pairs if pair.judged]
+    if found:
+        by_verdict = ((one.name, found.count(one)) for one in _WORST_FIRST if one in found)
+        yield "ways to them: " + ", ".join(f"{number} {name}" for name, number in by_verdict)
 
 
 def _failing(report: Report) -> Iterator[str]:

@@ -21,6 +21,8 @@ ISOLATES = SV | RR | CR | UF
 
 PASSTHROUGH, BARE_METAL, VIRTIO = "passthrough_vm", "bare_metal", "virtio_vm"
 MODES = (PASSTHROUGH, BARE_METAL, VIRTIO)
+# Judged only by how devices are connected: what a guest, a topology file or nvidia-smi shows. No class of hosts.
+TOPOLOGY = "topology"
 
 
 class Position(enum.Enum):
@@ -84,4 +86,5 @@ POLICIES: Mapping[str, Policy] = {
     ),
     BARE_METAL: Policy(near=_all(_OPEN), far=_all(Bits()), ats_near=False, ats_far=False),
     VIRTIO: Policy(near=_all(Bits()), far=_all(Bits())),
+    TOPOLOGY: Policy(near=_all(Bits()), far=_all(Bits())),
 }

@@ -83,10 +83,30 @@ def redirect(view: View) -> Looks:
             cause = acs if isinstance(acs, Unreadable) else Unreadable("its place on the path is not known")
             yield Verdict.UNKNOWN, subject, _unread(port, cause), said
         elif isinstance(acs, Absent):
-            yield (_without_acs(port), subject, f"{port.words} has no ACS", said) if wanted else _OK
+            verdict = _without_acs(port) if wanted else Verdict.OK
+            yield (verdict, subject, f"{port.words} has no ACS", said) if verdict else _OK
         else:
             verdict = _redirect_of(port, acs, wanted, barred)
-            yield (verdict, subject, f"{port.words} has {_named(acs.control)}", said) if verdict else _OK
+            found = f"{port.words} has {_found(acs)}"
+            if verdict == Verdict.FAIL and wanted & acs.capability & ~acs.control and not acs.control & barred:
+                verdict, found = _of_this_boot(view, found)
+            yield (verdict, subject, found, said) if verdict else _OK
+
+
+def _found(acs: Words) -> str:
+    return _named(acs.control) if acs.capability else "an ACS capability that can do nothing: it cannot be enabled"
+
+
+def _of_this_boot(view: View, found: str) -> tuple[Verdict, str]:
+    """What is off may be so only because that boot had no IOMMU: with one, the kernel sets these bits itself."""
+    iommus = view.platform.iommus
+    if not isinstance(iommus, Unreadable) or view.has_groups:
+        return Verdict.FAIL, found
+    return (
+        Verdict.UNKNOWN,
+        f"{found}, which is the ACS state as of this boot: whether it used an IOMMU is not in the input, "
+        "and with one the kernel sets other bits",
+    )
 
 
 def _without_acs(port: Port) -> Verdict:
@@ -117,7 +137,6 @@ def translation_blocking(view: View) -> Looks:
 
 def stale_groups(view: View) -> Looks:
     """Ports that keep nothing apart, above functions whose groups say that they are apart."""
-    verdict = Verdict.WARN if view.intent.mode == BARE_METAL else Verdict.FAIL
     for port in view.ports.values():
         if not port.positions & {Position.NIC_PORT, Position.GPU_PORT}:
             continue
@@ -132,7 +151,7 @@ def stale_groups(view: View) -> Looks:
                 yield Verdict.UNKNOWN, subject, "the IOMMU groups of the devices below cannot be read", "known groups"
             else:
                 found = f"{port.words} has {_named(acs.control)}, and the devices below have groups of their own"
-                yield verdict, subject, found, "groups that follow the registers"
+                yield Verdict.FAIL, subject, found, "groups that follow the registers"
         else:
             yield _OK
 

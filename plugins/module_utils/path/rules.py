@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .policy import BARE_METAL, MODES, PASSTHROUGH, VIRTIO
+from .policy import BARE_METAL, MODES, PASSTHROUGH, TOPOLOGY, VIRTIO
 
 _VM = (PASSTHROUGH,)
 _DIRECT = (PASSTHROUGH, BARE_METAL)
+_ANY = (*_DIRECT, TOPOLOGY)
+_SHOWN = (TOPOLOGY,)
 
 
 @dataclass(frozen=True)
@@ -52,21 +54,21 @@ _TABLE: tuple[Rule, ...] = (
     Rule(
         "gpus_found",
         "there is a GPU",
-        _DIRECT,
+        _ANY,
         "Without a GPU there is no path to judge.",
         "See whether the GPUs are in their slots and switched on, or correct pci_path_gpus.",
     ),
     Rule(
         "nics_found",
         "there is an RDMA NIC",
-        _DIRECT,
+        _ANY,
         "Without an RDMA NIC there is no path to judge.",
         "See whether the NICs are in their slots, give input that has them, or correct pci_path_nics.",
     ),
     Rule(
         "nic_supported",
         "no NIC is of the mlx4 family",
-        _DIRECT,
+        _ANY,
         "ConnectX-2 and ConnectX-3 have neither the firmware options nor the driver that GPUDirect guests need.",
         "Use ConnectX-6 or newer.",
         "Linux drivers/net/ethernet/mellanox/mlx4/main.c",
@@ -122,7 +124,7 @@ _TABLE: tuple[Rule, ...] = (
     Rule(
         "same_switch",
         "the GPU's nearest NIC is below the same switches",
-        _DIRECT,
+        _ANY,
         "Through the root complex every request crosses the uplink of a switch twice and depends on what the processor can do "
         "between its ports: expect half of the bandwidth or less.",
         "Move the card to a slot below the GPU's switch, or allow the distance with pci_path_max_distance.",
@@ -146,7 +148,7 @@ _TABLE: tuple[Rule, ...] = (
     Rule(
         "numa_same",
         "GPU and NIC are on one NUMA node",
-        _DIRECT,
+        _ANY,
         "What goes between them through the root complex, and the memory that serves both, crosses sockets.",
         "Move the card, or see whether the BIOS tells the nodes right.",
     ),
@@ -188,7 +190,7 @@ _TABLE: tuple[Rule, ...] = (
     Rule(
         "stale_groups",
         "IOMMU groups claim no isolation that the registers do not give",
-        _DIRECT,
+        _VM,
         "Groups are formed when devices are found. Redirection that is switched off later does not join them, and a device that is "
         "given to a guest can then reach its neighbours.",
         "Start the host again with the bits on the kernel command line (pci=config_acs= or pci=disable_acs_redir=).",
@@ -272,6 +274,135 @@ _TABLE: tuple[Rule, ...] = (
         "Completions of reads without this attribute are redirected to the root complex even with DirectTrans. Follows from the "
         "specification; not proven.",
         "Leave RlxdOrd+ in the device control of the NIC, and turn it on in the BIOS.",
+    ),
+    Rule(
+        "bars_resizable",
+        "tells which GPUs could have larger regions",
+        _ANY,
+        "A region that is smaller than it could be is no fault by itself; bars_size judges what the site wants.",
+        "Turn on Resizable BAR in the BIOS where more of the GPU's memory shall be reached.",
+        "PCI Express, Resizable BAR",
+    ),
+    # What stands alone ---------------------------------------------------------------------
+    Rule(
+        "nic_port_redirects",
+        "ports above a NIC without a GPU redirect nothing",
+        _ANY,
+        "Where no GPU is in the input there is no path to judge; what the ports above a NIC do to peers is told all the same.",
+        "Give input that has the GPUs too. For guests put the NIC below the switch of a GPU.",
+        "Linux drivers/pci/pci.c (pci_std_enable_acs)",
+    ),
+    Rule(
+        "acs_empty",
+        "tells which functions have ACS that can do nothing",
+        _ANY,
+        "To have the capability does not mean that devices can be kept apart: without bits in it nothing can be enabled.",
+        "Use a slot whose ports can do what ACS needs.",
+        "PCI Express, Access Control Services",
+    ),
+    Rule(
+        "nvswitches_together",
+        "tells which NVSwitches go to one guest together",
+        _VM,
+        "NVSwitches of one IOMMU group cannot be given to guests one by one.",
+        "Give all of them to one guest, or leave them to the host and its Fabric Manager (shared NVSwitch mode).",
+        "Linux drivers/vfio, Documentation/driver-api/vfio.rst",
+    ),
+    # Guests and what they show ---------------------------------------------------------------
+    Rule(
+        "guest_view",
+        "a guest shows below which switches its devices are",
+        _SHOWN,
+        "In a flat guest each device has a port of its own, so nothing tells which of them share a switch of the host.",
+        "Build the guest with the host's switches in it.",
+        if_unknown="Supply the host mapping (an audit of the host) or an NCCL topology file (--compare).",
+    ),
+    Rule(
+        "guest_numa",
+        "a guest tells the NUMA nodes of its devices",
+        _SHOWN,
+        "Without it the guest's kernel and NCCL take all devices for equally near to all processors and memory.",
+        "Give the guest an expander bus with a NUMA node for each host bridge, and put its devices below these.",
+        if_unknown="Give input that has NUMA nodes (lspci -vv, /sys, or an NCCL topology file).",
+    ),
+    Rule(
+        "domain_assignable",
+        "GPUs and NICs are in PCI domains that libvirt can name",
+        (PASSTHROUGH, TOPOLOGY),
+        "The domains that libvirt knows have 16 bits; what is in another one is not assignable by it.",
+        "Switch off what makes these domains (Intel VMD, virtual PCI buses), or leave the device to the host.",
+        "libvirt domain XML schema (pciDomain)",
+    ),
+    # Topology files and tables -----------------------------------------------------------------
+    Rule(
+        "file_version",
+        "a topology file has a version that NCCL reads",
+        _SHOWN,
+        "NCCL refuses files of other versions, and then sees the flat guest again.",
+        "Write version 1 for NCCL, 2 for RCCL.",
+        "NCCL src/graph/xml.cc",
+    ),
+    Rule(
+        "file_bus_ids",
+        "a topology file has each device once, by an address",
+        _SHOWN,
+        "NCCL finds devices by these addresses and takes the first of two.",
+        "Write each device once, by the address that it has in the guest.",
+        "NCCL src/graph/xml.cc",
+    ),
+    Rule(
+        "file_numa",
+        "a topology file tells NUMA nodes, and devices on them",
+        _SHOWN,
+        "NCCL chooses processors and NICs by these nodes.",
+        "Give the guest NUMA nodes with devices on them, or pin what uses the GPUs to the nodes that have devices.",
+        "NCCL src/graph/topo.cc",
+    ),
+    Rule(
+        "file_masks",
+        "the masks of a topology file cover the guest's processors, each once",
+        _SHOWN,
+        "NCCL pins its threads by these masks.",
+        "Write the masks of /sys/devices/system/node/node*/cpumap of the guest.",
+        "NCCL src/graph/topo.cc",
+    ),
+    Rule(
+        "file_links",
+        "a topology file tells link speeds and widths that NCCL knows",
+        _SHOWN,
+        "NCCL takes a value of its own for what it does not know, and then chooses ways by that.",
+        "Write link_speed and link_width as the host's /sys has them.",
+        "NCCL src/graph/topo.cc",
+    ),
+    Rule(
+        "file_gdr",
+        "GPUs and NICs of a topology dump can do GPUDirect RDMA",
+        _SHOWN,
+        "With gdr=0 NCCL copies through host memory.",
+        "Load nvidia-peermem, or use a kernel and driver with dma-buf.",
+        "NCCL src/graph/xml.cc",
+    ),
+    Rule(
+        "shared_nics",
+        "no NIC is the nearest of more than two GPUs",
+        _SHOWN,
+        "GPUs that share a NIC share its bandwidth. Two for each NIC is a usual design; more is told.",
+        "Add NICs, or expect that share of the bandwidth.",
+    ),
+    Rule(
+        "nic_vendor",
+        "the NICs are those that this product sets up",
+        _SHOWN,
+        "SR-IOV, firmware and RoCE settings of this product are for NVIDIA (Mellanox) NICs.",
+        "Use what the maker of the NIC gives for its settings.",
+    ),
+    Rule(
+        "consistent",
+        "a topology file or table says the same as the machine",
+        _SHOWN,
+        "NCCL silently leaves out of a topology file what it does not find in the guest, and believes the rest.",
+        "Make the file anew from the machine that it is for.",
+        if_unknown="Give input of the machine that has what is compared: lspci -nn, or a captured /sys.",
     ),
     Rule(
         "relaxation_unused",

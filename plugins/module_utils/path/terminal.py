@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Union
 
 from ..pci.address import Address
 from ..pci.machine import Machine
-from .entries import by_ends, counts, relaxed
+from .entries import Entry, by_ends, counts, entries, notes, relaxed
 from .finding import Kind, Pair, Report, Verdict
 from .labels import cells, clean, wrapped
-from .scene import Box, Frame, Scene, scene
+from .plain import distances, ways
+from .rules import RULES
+from .scene import Box, Frame, scene
 
 LEAST_WIDTH = 40
 MOST_PLACES = 6
@@ -37,18 +40,34 @@ _LINES = _Signs("├─ ", "└─ ", "│  ")
 _PLAIN = _Signs("+- ", "`- ", "|  ")
 
 
-def text(machine: Machine, report: Report, width: int = 100, colour: bool = False, *, plain_ascii: bool = False) -> str:
-    """The picture of a machine in lines of at most ``width`` columns. ``plain_ascii`` uses no other characters."""
-    drawn = scene(machine, report)
+def text(
+    machine: Union[Machine, None],
+    report: Report,
+    width: int = 100,
+    colour: bool = False,
+    *,
+    plain_ascii: bool = False,
+    table: Union[Mapping[str, Mapping[str, Kind]], None] = None,
+    more: Sequence[str] = (),
+) -> str:
+    """The picture of a machine in lines of at most ``width`` columns. ``plain_ascii`` uses no other characters.
+
+    Without a machine there is no tree in it; ``table`` then has the distances by label. ``more`` are lines below the distances.
+    """
     page = _Page(max(width, LEAST_WIDTH), colour, _PLAIN if plain_ascii else _LINES)
     page.heading(machine, report)
-    page.entries(drawn)
-    for frame in drawn.frames:
+    page.entries(entries(report))
+    for frame in () if machine is None else scene(machine, report).frames:
         page.tree(frame)
     page.matrix(report)
-    lost = [f"{address}: {cause}" for address, cause in sorted(machine.tree.unread.items())]
+    page.table(table or {})
+    for line in more:
+        page._put(line)
+    lost = [] if machine is None else [f"{at}: {cause}" for at, cause in sorted(machine.tree.unread.items())]
+    missing = [*sorted(report.missing), *sorted(() if machine is None else machine.missing), *lost]
+    page.listed("Told, and no fault", notes(report))
     page.listed("Relaxed by this site", relaxed(report))
-    page.listed("Missing from the input", dict.fromkeys([*sorted(report.missing), *sorted(machine.missing), *lost]))
+    page.listed("Missing from the input", dict.fromkeys(missing))
     words = "\n".join(page.lines) + "\n"
     return words.encode("ascii", "replace").decode("ascii") if plain_ascii else words
 
@@ -70,29 +89,41 @@ class _Page:
             shown = line if verdict is None else self._painted(line, verdict)
             self.lines.append((rest if number else first) + shown)
 
-    def heading(self, machine: Machine, report: Report) -> None:
+    def heading(self, machine: Union[Machine, None], report: Report) -> None:
         """Verdict, name and counts."""
         name = clean(report.name) or "machine without a name"
         self._put(f"{report.verdict.name}  {name}  mode {clean(report.mode) or 'not told'}", verdict=report.verdict)
-        vfs = sum(one.is_vf for one in machine.tree)
-        self._put(counts(report, len(machine.tree.functions), vfs))
-        if machine.partial:
+        functions = {} if machine is None else machine.tree.functions
+        if machine is not None:
+            self._put(counts(report, len(functions), sum(one.is_vf for one in functions.values())))
+        for line in (*distances(report), *ways(report)):
+            self._put(line)
+        if machine is not None and machine.partial:
             self._put(f"The input ({machine.source}) does not have all functions of the machine.")
 
-    def entries(self, drawn: Scene) -> None:
-        """What is not OK, the gravest first."""
-        for entry in drawn.entries:
-            self.lines.append("")
+    def entries(self, listed: Sequence[Entry]) -> None:
+        """What is not OK, the gravest first. Why a rule matters is said of what is wrong, and a remedy once for all in a row."""
+        for number, entry in enumerate(listed):
+            following = listed[number + 1] if number + 1 < len(listed) else None
+            if entry.verdict is not Verdict.UNKNOWN or not number or listed[number - 1].verdict is not Verdict.UNKNOWN:
+                self.lines.append("")
             places = [str(one) for one in entry.places[:MOST_PLACES]]
             more = f" and {len(entry.places) - MOST_PLACES} more" if len(entry.places) > MOST_PLACES else ""
             where = f"at {', '.join(places)}{more}" if places else "the machine as a whole"
             self._put(f"[{entry.verdict.name} {entry.rule}] {where}", verdict=entry.verdict)
-            for facts, remedy in entry.details[:MOST_DETAILS]:
-                self._put(facts, "  ", "  ")
-                if remedy:
-                    self._put(f"To do: {remedy}", "  ", "         ")
-            if len(entry.details) > MOST_DETAILS:
-                self._put(f"and {len(entry.details) - MOST_DETAILS} more by this rule", "  ", "  ")
+            self._details(entry, _remedies(following) if following and following.verdict is entry.verdict else ())
+
+    def _details(self, entry: Entry, said_next: Sequence[str]) -> None:
+        why = clean(RULES[entry.rule].why) if entry.rule in RULES else ""
+        for facts, _remedy in entry.details[:MOST_DETAILS]:
+            self._put(facts.removesuffix(f" {why}"), "  ", "  ")
+        if len(entry.details) > MOST_DETAILS:
+            self._put(f"and {len(entry.details) - MOST_DETAILS} more by this rule", "  ", "  ")
+        if why and entry.verdict is not Verdict.UNKNOWN:
+            self._put(f"Why: {why}", "  ", "       ")
+        remedies = _remedies(entry)
+        for remedy in remedies if remedies != said_next else ():
+            self._put(f"To do: {remedy}", "  ", "         ")
 
     def tree(self, frame: Frame) -> None:
         """A NUMA node and what is in it."""
@@ -146,12 +177,33 @@ class _Page:
                 self.lines.append(f"{gpu!s:<{side}}{row}".rstrip())
         self._put(", ".join(f"{name} is {nic}" for nic, name in names.items()))
 
+    def table(self, table: Mapping[str, Mapping[str, Kind]]) -> None:
+        """The same of devices that have labels; the nearest of each GPU has a star."""
+        nics = list(next(iter(table.values()), {}))
+        if not nics:
+            return
+        side = max(cells(gpu) for gpu in table) + 1
+        column = max(9, *(cells(nic) + 1 for nic in nics))
+        many = max((self.width - side) // column, 1)
+        self.lines += ["", "GPU and NIC: how far apart (* nearest)"]
+        for start in range(0, len(nics), many):
+            block = nics[start : start + many]
+            self.lines.append((" " * side + "".join(f"{nic:<{column}}" for nic in block)).rstrip())
+            for gpu, row in table.items():
+                best = min(row.values())
+                words = (f"{row[nic].name}{'*' if row[nic] == best else ''}" for nic in block)
+                self.lines.append(f"{gpu:<{side}}{''.join(f'{word:<{column}}' for word in words)}".rstrip())
+
     def listed(self, title: str, lines: Iterable[str]) -> None:
         """A list with a heading; nothing of an empty one."""
         for number, one in enumerate(lines):
             if not number:
                 self.lines += ["", title]
             self._put(one, "- ", "  ")
+
+
+def _remedies(entry: Entry) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(remedy for _facts, remedy in entry.details if remedy))
 
 
 def _kind(known: Mapping[tuple[Address, Address], Pair], report: Report, gpu: Address, nic: Address) -> str:

@@ -106,6 +106,11 @@ class View:
         for nic in self.nics:
             yield from self.devices.vfs_of[nic.address]
 
+    @property
+    def has_groups(self) -> bool:
+        """Whether any function has a known IOMMU group."""
+        return any(isinstance(one.iommu_group, int) for one in self.machine.tree.functions.values())
+
     def members(self, number: int) -> list[Function]:
         """The functions of a group. All groups are gathered at the first question."""
         if not self._groups:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Union
 
 from ..core.change import ABSENT, Absent, Unreadable
-from .config_space import ACS, ATS, EXPRESS, SERIAL, SRIOV, ConfigSpace
+from .config_space import ACS, ATS, EXPRESS, RESIZABLE, SERIAL, SRIOV, ConfigSpace
 
 # Names of the bits of both ACS words, lowest first, as lspci writes them.
 ACS_BITS = ("SrcValid", "TransBlk", "ReqRedir", "CmpltRedir", "UpstreamFwd", "EgressCtrl", "DirectTrans")
@@ -118,3 +118,22 @@ def total_vfs(config: ConfigSpace) -> Union[int, Absent, Unreadable]:
     """TotalVFs of the SR-IOV capability. The driver may allow fewer."""
     at = config.extended(SRIOV)
     return config.word(at + 0x0E) if isinstance(at, int) else at
+
+
+def resizable(config: ConfigSpace) -> list[tuple[int, int, int]]:
+    """Of each resizable region its index, its size and the largest that it could have, in MiB; none where that is not known.
+
+    Layout: Linux include/uapi/linux/pci_regs.h PCI_REBAR_CAP, PCI_REBAR_CTRL.
+    """
+    at = config.extended(RESIZABLE)
+    if not isinstance(at, int) or at + 12 > len(config.data):
+        return []
+    found = []
+    for entry in range(config.word(at + 8, 4) >> 5 & 7):
+        start = at + 4 + 8 * entry
+        if start + 8 > len(config.data):
+            break
+        sizes, control = config.word(start, 4) >> 4, config.word(start + 4, 4)
+        if sizes:
+            found.append((control & 7, 1 << (control >> 8 & 0x3F), 1 << (sizes.bit_length() - 1)))
+    return found

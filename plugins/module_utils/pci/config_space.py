@@ -19,6 +19,7 @@ SERIAL = 0x0003
 ACS = 0x000D
 ATS = 0x000F
 SRIOV = 0x0010
+RESIZABLE = 0x0015
 
 # Bytes of an extended capability that are looked at; of others its header.
 _SIZES = {SERIAL: 0x0C, ACS: 0x08, ATS: 0x08, SRIOV: 0x40}

@@ -69,6 +69,8 @@ def _not_all(told: Mapping[Address, Seen], tree: Tree) -> Iterator[str]:
     count = f"Only {len(told)} functions are in the input"
     if not any(one.bus == 0 for one in told if one.domain == 0) and any(one.domain == 0 for one in told):
         yield f"{count}: none is on bus 00 of domain 0000, where every machine has some."
+    elif not any(one.bus == 0 and one.routing_id == 0 for one in told if one.domain == 0) and _on_bus_0(told):
+        yield f"{count}: 0000:00:00.0, which every machine has, is not."
     lost = [one.address for one in tree if "no bridge of the input" in one.unread.get("parent", "")]
     lost += [one.address for one in tree if "is not in the input" in one.unread.get("parent", "")]
     if lost:
@@ -86,6 +88,10 @@ def _not_all(told: Mapping[Address, Seen], tree: Tree) -> Iterator[str]:
         absent = [vf for vf in vfs if vf not in told]
         if absent:
             yield f"{count}: of the VFs of {pf.address} that are switched on, {_some(absent)} are not."
+
+
+def _on_bus_0(told: Mapping[Address, Seen]) -> bool:
+    return any(one.domain == 0 and one.bus == 0 for one in told)
 
 
 # Functions about which something is missing ----------------------------------------------

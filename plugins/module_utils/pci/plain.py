@@ -13,7 +13,7 @@ from typing import Any, Union
 
 from ..core.change import ABSENT, Absent, Unreadable
 from ..core.errors import Problem, UnreadableState
-from . import capabilities
+from . import capabilities, whole
 from .address import Address
 from .capabilities import Ats, Capabilities, Express, Words
 from .config_space import ConfigSpace
@@ -47,11 +47,15 @@ def read(data: Mapping[str, Any], name: str = "") -> Machine:
         types = {one["number"]: one["type"] for one in data["iommu_groups"] if one["type"] is not None}
         where = "unread"
         unread = {Address.parse(address): cause for address, cause in data["unread"].items()}
+        where = "platform"
+        platform = whole.platform(data)
+        missing = tuple(str(one) for one in data.get("missing") or ())
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         fact = f"lacks {error}" if isinstance(error, KeyError) else f"is not understood: {error}"
         advice = "Give the whole result of host_topology_info of this version."
         raise UnreadableState([Problem(f"{name}: {where}" if name else where, fact, advice)]) from None
-    return Machine(Tree(functions, types, unread), name=name, source=SOURCE)
+    known = str(data.get("name") or name)
+    return Machine(Tree(functions, types, unread), platform, known, SOURCE, missing, bool(data.get("partial")))
 
 
 def _known(value: Any) -> Any:

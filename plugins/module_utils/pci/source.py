@@ -54,7 +54,8 @@ def read_file(
     data = host.read_bytes(given, min(status.size, limits.packed) + 1)
     if not isinstance(data, bytes):
         fact = "is not there" if isinstance(data, Absent) else f"cannot be read: {data.cause.rpartition(': ')[2]}"
-        raise _problem(given, fact, "See who may read it.")
+        is_pipe = isinstance(data, Unreadable) and data.cause.endswith("Illegal seek")
+        raise _problem(given, fact, "It is no file: give it through stdin (-)." if is_pipe else "See who may read it.")
     return read_bytes(data, name or given, limits, machine_of)
 
 
