@@ -230,7 +230,7 @@ def _controller(one: Controller) -> Tag:
     elif one.chassis:
         target = {"chassis": one.chassis, "port": f"0x{one.chassis:x}"}
     model = tag("model", {"name": _MODELS[one.kind]})
-    attributes = {"type": "pci", "index": one.index, "model": one.kind.value}
+    attributes: dict[str, Value] = {"type": "pci", "index": one.index, "model": one.kind.value}
     return tag("controller", attributes, model, tag("target", target, *inside) if target else None, _at(one.place))
 
 
