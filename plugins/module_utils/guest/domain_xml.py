@@ -66,7 +66,6 @@ def _domain(guest: Guest) -> Tag:
         *_iothreads(guest),
         _pins(guest),
         _numa_tuning(guest),
-        *_firmware_window(guest),
         _os(guest),
         tag("features", None, *_features(guest)),
         _cpu(guest),
@@ -112,13 +111,6 @@ def _numa_tuning(guest: Guest) -> Tag:
     nodes = [cell.node for cell in guest.cells]
     each = (tag("memnode", {"cellid": at, "mode": "strict", "nodeset": node}) for at, node in enumerate(nodes))
     return tag("numatune", None, tag("memory", {"mode": "strict", "nodeset": ranges(sorted(set(nodes)))}), *each)
-
-
-def _firmware_window(guest: Guest) -> Iterator[Tag]:
-    """The size of OVMF's 64-bit window in MiB, where what it has by itself is less or depends on its version."""
-    if guest.window.is_large and guest.options.firmware is Firmware.EFI:
-        entry = tag("entry", {"name": "opt/ovmf/X-PciMmio64Mb"}, guest.window.size // MIB)
-        yield tag("sysinfo", {"type": "fwcfg"}, entry)
 
 
 def _os(guest: Guest) -> Tag:
@@ -277,22 +269,30 @@ def _at(place: Place) -> Tag:
 
 def _qemu(guest: Guest) -> Iterator[Tag]:
     """What libvirt has no element for."""
-    arguments = list(_port_links(guest)) if guest.options.port_links else []
+    arguments = [*_firmware_window(guest), *(_port_links(guest) if guest.options.port_links else ())]
     if arguments:
-        each = (tag("qemu:arg", {"value": word}) for one in arguments for word in ("-global", f"pcie-root-port.{one}"))
-        yield tag("qemu:commandline", None, *each)
+        yield tag("qemu:commandline", None, *(tag("qemu:arg", {"value": word}) for word in arguments))
     told = [one for one in guest.devices if one.clique is not None]
     if told:
         yield tag("qemu:override", None, *(_clique(one) for one in told))
+
+
+def _firmware_window(guest: Guest) -> Iterator[str]:
+    """The size of OVMF's 64-bit window in MiB, where what it has by itself is less or depends on its version.
+
+    Names below ``opt/ovmf`` are refused by libvirt's own ``<sysinfo type='fwcfg'>`` (seen with 9.0 and 11.3).
+    """
+    if guest.window.is_large and guest.options.firmware is Firmware.EFI:
+        yield from ("-fw_cfg", f"name=opt/ovmf/X-PciMmio64Mb,string={guest.window.size // MIB}")
 
 
 def _port_links(guest: Guest) -> Iterator[str]:
     """Speed and width of root ports, where the host's links are faster than those that QEMU gives them."""
     speed, width = guest.fallback.speed or 0, guest.fallback.width or 0
     if speed > _PORT_SPEED and speed in _SPEED_WORDS:
-        yield f"x-speed={_SPEED_WORDS[speed]}"
+        yield from ("-global", f"pcie-root-port.x-speed={_SPEED_WORDS[speed]}")
         if width in _WIDTHS:
-            yield f"x-width={width}"
+            yield from ("-global", f"pcie-root-port.x-width={width}")
 
 
 def _clique(device: Device) -> Tag:
