@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest import nccl_xml
@@ -63,17 +64,12 @@ def test_structure_of_a_cloud(name: str, topology_kind: Topology) -> None:
             devices.append(Given(part, address, node if isinstance(node, int) else None))
     cells = tuple(Cell(cpu.numaid, tuple(sorted(cpu.cpus)), 1024) for cpu in found.cpus)
     processor = Processor(family=6, model=143)
-    options_ = PLAIN if topology_kind is Topology.SWITCHES else PLAIN.__class__(
-        **{**PLAIN.__dict__, "topology": topology_kind}
-    )
-    options_ = options_.__class__(**{**options_.__dict__, "processor": processor})
-    guest = model_of(found.machine, Placed(Shape("cloud", 8), tuple(devices), cells), options_)
+    wishes = replace(PLAIN, topology=topology_kind, processor=Processor(family=6, model=143))
+    guest = model_of(found.machine, Placed(Shape("cloud", 8), tuple(devices), cells), wishes)
     again = topology(nccl_xml.render(guest))
     assert kinds(again) == kinds(found)
     assert shape(again) == shape(found)
-    links = [
-        sorted((str(one.link.speed), str(one.link.width)) for one in each.machine.tree) for each in (again, found)
-    ]
+    links = [sorted((str(one.link.speed), str(one.link.width)) for one in each.machine.tree) for each in (again, found)]
     assert links[0] == links[1]
     if name.startswith("azure"):  # processors in the order of nodes, as ours are
         assert [cpu.cpus for cpu in again.cpus] == [cpu.cpus for cpu in found.cpus]

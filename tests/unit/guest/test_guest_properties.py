@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import IntentError
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest import device_map, domain_xml, nccl_xml
-from ansible_collections.vela.gpudirect.plugins.module_utils.guest.buses import Root, layout
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest.branches import Lanes, Leaf, Switch
+from ansible_collections.vela.gpudirect.plugins.module_utils.guest.buses import Root, layout
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest.model import Guest, model_of
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest.options import Topology
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest.placed import Cell, Given, Part, Placed, Shape
@@ -77,7 +77,11 @@ def check(guest: Guest) -> None:
         if one.part is not Part.NVSWITCH:
             function = topology.machine.tree.functions[one.guest]
             assert function.numa_node == one.node
-    odd = [one for one in topology.oddities if "has no PCI device" not in one and not one.startswith(("net:", "gpu:", "pci "))]
+    odd = [
+        one
+        for one in topology.oddities
+        if "has no PCI device" not in one and not one.startswith(("net:", "gpu:", "pci "))
+    ]
     assert odd == []
     if guest.options.topology is not Topology.FLAT:
         for one in guest.devices:
@@ -164,7 +168,11 @@ def test_the_fullest_tree_fits() -> None:
     assert max(buses) <= 255
 
 
-@given(st.text(st.characters(min_codepoint=32, blacklist_categories=("Cs",)).filter(lambda sign: sign not in "\ufffe\uffff")))
+@given(
+    st.text(
+        st.characters(min_codepoint=32, blacklist_categories=("Cs",)).filter(lambda sign: sign not in "\ufffe\uffff")
+    )
+)
 def test_any_text_is_read_back(text: str) -> None:
     written = text_of(tag("one", {"name": text}, tag("two", None, text) if text else None))
     root = ET.fromstring(written)
