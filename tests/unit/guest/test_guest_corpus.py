@@ -63,7 +63,6 @@ def test_structure_of_a_cloud(name: str, topology_kind: Topology) -> None:
             node = tree[address].numa_node
             devices.append(Given(part, address, node if isinstance(node, int) else None))
     cells = tuple(Cell(cpu.numaid, tuple(sorted(cpu.cpus)), 1024) for cpu in found.cpus)
-    processor = Processor(family=6, model=143)
     wishes = replace(PLAIN, topology=topology_kind, processor=Processor(family=6, model=143))
     guest = model_of(found.machine, Placed(Shape("cloud", 8), tuple(devices), cells), wishes)
     again = topology(nccl_xml.render(guest))
