@@ -9,7 +9,7 @@ DISK, FAR_DISK, NIC, FAR_NIC, BAR = (
     f"0000:{place}" for place in ("23:00.0", "43:00.0", "24:00.0", "44:00.0", "45:00.0")
 )
 # The ports above a disk, which plays a GPU, and above a NIC; and a NIC with ATS.
-GPU_PORT, NIC_PORT, ATS_NIC = "0000:22:00.0", "0000:22:01.0", "0000:26:00.0"
+GPU_PORT, NIC_PORT, ATS_PORT, ATS_NIC = "0000:22:00.0", "0000:22:01.0", "0000:22:03.0", "0000:26:00.0"
 FAR_NAME = f"$(ls {DEVICES}/{FAR_NIC}/net)"
 GROUP = f"/sys/kernel/iommu_groups/$(basename $(readlink {DEVICES}/{DISK}/iommu_group))/devices"
 # The table of the IOMMU with an ATSR structure (type 2) that no longer says "all root ports" (flag 1).
@@ -36,17 +36,26 @@ at = 256
 while int.from_bytes(data[at : at + 2], "little") != {capability}:
     at = int.from_bytes(data[at + 2 : at + 4], "little") >> 4
 data[at + {offset} : at + {offset} + 2] = ({word}).to_bytes(2, "little")
-open("/run/config", "wb").write(data)
-'; mount --bind /run/config {config}"""
+open("/run/config-{address}", "wb").write(data)
+'; mount --bind /run/config-{address} {config}"""
 
 
 def holds(address: str, capability: int, offset: int, word: int) -> tuple[str, str]:
     """What shows another word in a register, and what takes that away; the register itself stays as it is."""
     config = f"{DEVICES}/{address}/config"
-    made = _REGISTER.format(config=config, capability=capability, offset=offset, word=word)
+    made = _REGISTER.format(config=config, address=address, capability=capability, offset=offset, word=word)
     return made, f"umount {config}"
 
 
+# The same of a standard capability: device control of PCI Express, in which reads of 4096 bytes are allowed.
+LARGE_READS = f"""python3 -c '
+data = bytearray(open("{DEVICES}/{NIC}/config", "rb").read())
+at = data[0x34]
+while data[at] != 0x10:
+    at = data[at + 1]
+data[at + 8 : at + 10] = (0x5000).to_bytes(2, "little")
+open("/run/config-{NIC}", "wb").write(data)
+'; mount --bind /run/config-{NIC} {DEVICES}/{NIC}/config"""
 ACS, ATS, OTHER = 0x0D, 0x0F, 0x0B  # extended capabilities; the last is anything that nobody looks at
 
 # Each fault: what makes it, what takes it away, the check that must name it, and a word of its evidence.
@@ -131,7 +140,13 @@ FAULTS: tuple[tuple[str, str, str, str], ...] = (
     ),
     (*holds(NIC_PORT, ACS, 6, 0x1D), "h06_ports_have_the_words_of_the_mode", "ACS 0x1d of 0x5f (wanted 0x5d)"),
     (*holds(GPU_PORT, ACS, 6, 0x1F), "h06_no_port_blocks_translated_requests", "ACS 0x1f of 0x5f"),
-    (*holds(NIC_PORT, ACS, 4, 0x1F), "h06_ports_towards_nics_can_direct_translated_requests", "of 0x1f"),
+    (*holds(ATS_PORT, ACS, 4, 0x1F), "h06_ports_towards_nics_can_direct_translated_requests", "of 0x1f"),
+    (
+        LARGE_READS,
+        f"umount {DEVICES}/{NIC}/config",
+        "h26_nics_may_read_as_much_at_a_time_as_declared",
+        f"{NIC}: 4096 bytes",
+    ),
     (*holds(ATS_NIC, ATS, 0, OTHER), "h16_nics_have_ats_where_the_mode_wants_it", f"{ATS_NIC} has no ATS"),
     (
         NO_ATS,

@@ -36,6 +36,8 @@ echo "}"
 SCRIPT
 chmod +x /etc/grub.d/06_hand; sync
 """
+# The inventory of the rack has relaxed this rule for all its NICs, whose register it is not; tests/unit/verify has both sides.
+NOT_ON_THE_RACK = {"h26_nics_may_order_loosely"}
 LOST_DISK = "The disk with the kernel is gone"
 DEAD_ENTRY = rf"""
 cat > /etc/grub.d/06_hand <<'SCRIPT'
@@ -191,7 +193,7 @@ def test_each_check_fails_for_its_own_reason(converged: Node) -> None:
     finally:
         converged.sh("; ".join(undo for _fault, undo, _check, _word in FAULTS))
     verdicts = checks_of(converged)
-    assert failed(verdicts) == set(verdicts) == {check for _fault, _undo, check, _word in FAULTS}
+    assert failed(verdicts) == set(verdicts) - NOT_ON_THE_RACK == {check for _fault, _undo, check, _word in FAULTS}
     for _fault, _undo, check, word in FAULTS:
         assert word in verdicts[check], verdicts[check]
         assert check in run.host(converged.name).message

@@ -37,8 +37,9 @@ SETS: Mapping[str, tuple[str, ...]] = {
 
 
 def asked_for(variables: Mapping[str, Any]) -> bool:
-    """Whether the inventory says anything about paths; without that nothing is judged."""
-    return any(str(name).startswith(SCHEMA.prefix) for name in variables)
+    """Whether the inventory says anything about paths but that nothing is wanted; without that nothing is judged."""
+    usual = {entry.name: entry.default for entry in SCHEMA.fields if entry.name.startswith(SCHEMA.prefix)}
+    return any(variables.get(name) not in (None, [], default) for name, default in usual.items())
 
 
 def paths(intent: Mapping[str, Any], host: Host, at_work: Iterable[str]) -> dict[str, Any]:
