@@ -37,8 +37,8 @@ def require_record(host: Host) -> None:
 
 
 def made_at_boot(change: Change) -> bool:
-    """Whether a boot makes a change: not one that gives something up, as a device that is not there yet."""
-    return not (change.next_boot or change.undo)
+    """Whether a boot makes a change: not one that gives something up, as a device that is not there yet, or needs a watcher."""
+    return not (change.next_boot or change.undo or change.attended)
 
 
 @dataclass

@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from .answers import Connection, Done, Space, Status
 from .change import ABSENT, Absent, Bytes, Text, Unreadable
@@ -387,6 +388,11 @@ class Host:
             time.sleep(min(interval, left))
             interval = min(interval * 2, _POLL_S[1])
         return True
+
+    def reach(self, opened: Callable[[], Any]) -> Any:
+        """A service of this machine, as the library at whose edge it is opened gives it; fake hosts have their own."""
+        self._only_live("a service of the host")
+        return opened()
 
     # -------------------------------------------------------------------------------------
 
