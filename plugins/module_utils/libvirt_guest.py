@@ -11,7 +11,7 @@ happens with ``gpudirect_allow: guest``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Union
 
 from . import placement
@@ -127,7 +127,7 @@ class _Guests:
                 return []
             there = None  # what was ours is gone, and somebody has made another of its name
             others = {key: one for key, one in self.current.domains.items() if key != name}
-            current = Current(**{**vars(self.current), "domains": others, "files": frozenset()})
+            current = replace(self.current, domains=others, files=frozenset())
             return removal(name, self.desired, current, kept)
         return removal(name, self.desired, self.current, kept)
 
@@ -144,7 +144,8 @@ class _Guests:
             wishes = {name: wish for name, wish in wishes.items() if name not in new}
         answers = self._answers(wishes)
         made = (self._made(wishes[one.shape.name], one) for one in answers)
-        return [one for one in made if one is not None]
+        # A guest on record comes before one that may get what it gives up.
+        return sorted((one for one in made if one is not None), key=lambda one: not one.record)
 
     def _may_be(self, wish: Wish) -> bool:
         """Whether nothing speaks against a guest before it is placed."""
@@ -186,7 +187,7 @@ class _Guests:
         return found_
 
     def _answers(self, wishes: Mapping[str, Wish]) -> list[Placed]:
-        ours = [record.placed_in(name, kept) for name, kept in self.records.items() if name in self._kept()]
+        ours = self._on_record(wishes)
         running = [one for one in ours if self._runs(one.shape.name)]
         going = [record.placed_in(name, self.records[name]) for name in self._going() if name in self.records]
         nodes = resources.given_back(
@@ -205,9 +206,21 @@ class _Guests:
                 self.refused += [_sentence(path, reason) for reason in one.reasons]
         return sorted((one for one in answers if isinstance(one, Placed)), key=lambda one: one.shape.name)
 
-    def _kept(self) -> set[str]:
-        """Guests on record that stay, those too that something speaks against."""
-        return {wish.shape.name for wish in self.desired.present}
+    def _on_record(self, wishes: Mapping[str, Wish]) -> list[Placed]:
+        """What guests that stay have, those too that something speaks against.
+
+        A run that was cut off may have put a device on record for its new guest before the guest that gives it up.
+        """
+        kept = {wish.shape.name for wish in self.desired.present}
+        ours = [record.placed_in(name, one) for name, one in sorted(self.records.items()) if name in kept]
+        settled = [one for one in ours if one.shape.name not in wishes or one.shape == wishes[one.shape.name].shape]
+        taken = {given.address for one in settled for given in one.devices}
+        return [
+            one
+            if one in settled
+            else replace(one, devices=tuple(one_ for one_ in one.devices if one_.address not in taken))
+            for one in ours
+        ]
 
     def _runs(self, name: str) -> bool:
         there = self.current.domains.get(name)

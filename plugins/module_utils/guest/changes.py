@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Union
 from xml.etree.ElementTree import Element
 
@@ -210,7 +210,7 @@ def removal(name: str, desired: Desired, current: Current, record: Mapping[str, 
     if not changes:
         return [Change(path, "on record", None, "nothing is left of the guest", undo=True, forget=(path,))]
     last = changes[-1]
-    return [*changes[:-1], Change(**{**vars(last), "forget": (path,)})]
+    return [*changes[:-1], replace(last, forget=(path,))]
 
 
 def held_devices(domains: Mapping[str, Thing]) -> dict[str, str]:
