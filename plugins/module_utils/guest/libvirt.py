@@ -236,6 +236,11 @@ class _Networks(_Kind):
 class _Pools(_Kind):
     noun = "pool"
 
+    def start(self, name: str) -> None:
+        """With its folder, which is made where it is not there."""
+        self._said(f"build {name}", lambda: self._named(name).build(0))
+        super().start(name)
+
     def _listed(self) -> list[Any]:
         return list(self.connection.listAllStoragePools())
 
