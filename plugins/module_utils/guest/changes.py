@@ -19,7 +19,7 @@ from .found import Current, devices_of
 from .intent import Wish
 from .libvirt import Thing
 from .model import Guest
-from .owned_xml import Difference, differences, digest_of, merged, parse_xml, text_of
+from .owned_xml import Difference, differences, digest_of, merged, parse_xml, set_apart, text_of, with_free_addresses
 from .placed import Placed
 from .record import RESOURCE, path_of, record_of
 from .wanted import FORCE, RUNNING, Desired
@@ -81,7 +81,7 @@ class Present:
             wrote = self._wrote(found)
             differing = list(differences(root, found, wrote))
             if differing:
-                text = text_of(merged(root, found, wrote))
+                text = text_of(with_free_addresses(merged(root, set_apart(found, root, wrote), wrote), root))
                 yield self._define(path, digest_of(found) or "of others", text, _said("is not as wanted", differing))
             elif list(self.record.get("wrote", ())) != [self.wanted]:
                 yield self._remembered(path)
@@ -219,6 +219,8 @@ def held_devices(domains: Mapping[str, Thing]) -> dict[str, str]:
 
 
 def _said(beginning: str, differing: Sequence[Difference]) -> str:
+    # Our mark differs with anything else; it is told where it alone does.
+    differing = [one for one in differing if not one.path.startswith("metadata/")] or differing
     shown = "; ".join(map(str, differing[:_SHOWN]))
     more = f" and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
     return f"{beginning}: {shown}{more}" if shown else beginning

@@ -122,6 +122,57 @@ def merged(wanted: ET.Element, found: ET.Element, wrote: Sequence[ET.Element]) -
     return result
 
 
+def set_apart(found: ET.Element, wanted: ET.Element, wrote: Sequence[ET.Element]) -> ET.Element:
+    """A domain that is there, with the PCI controllers of others under numbers that none of ours takes."""
+    result = _copy(found)
+    ours = _children(_devices(wanted))
+    before = {key for one in wrote for key in _children(_devices(one))}
+    others = {key: one for key, one in _children(_devices(result)).items() if key not in before}
+    every = [int(key[2]) for key in (*ours, *_children(_devices(result))) if key[:2] == ("controller", "pci")]
+    moved: dict[int, int] = {}
+    for key, one in others.items():
+        if key[:2] == ("controller", "pci") and key in ours:
+            moved[int(key[2])] = new = max(every) + len(moved) + 1
+            one.set("index", str(new))
+            for target in one.findall("target"):  # chassis and port follow from the number
+                one.remove(target)
+    for one in others.values():
+        address = one.find("address[@type='pci']")
+        bus = -1 if address is None else int(address.get("bus", "0"), 16)
+        if address is not None and bus in moved:
+            address.set("bus", f"0x{moved[bus]:02x}")
+    return result
+
+
+def with_free_addresses(root: ET.Element, wanted: ET.Element) -> ET.Element:
+    """A merged domain in which devices of others have no PCI address that ours take, nor one on a bus that is ours.
+
+    libvirt then gives them new ones. Their own controllers, and what is on those or on the main bus, stay where they are.
+    """
+    ours = {key: one for key, one in _children(_devices(wanted)).items()}
+    taken = {_place(one) for one in ours.values()}
+    buses = {one.get("index") for one in ours.values() if one.tag == "controller" and one.get("type") == "pci"} - {"0"}
+    for key, one in _children(_devices(root)).items():
+        address = one.find("address[@type='pci']")
+        if key in ours or address is None:
+            continue
+        if _place(one) in taken or str(int(address.get("bus", "0"), 16)) in buses:
+            one.remove(address)
+    return root
+
+
+def _devices(root: ET.Element) -> ET.Element:
+    found = root.find("devices")
+    return ET.Element("devices") if found is None else found
+
+
+def _place(device: ET.Element) -> tuple[int, ...]:
+    address = device.find("address[@type='pci']")
+    if address is None:
+        return ()
+    return tuple(int(address.get(name, "0"), 16) for name in ("domain", "bus", "slot", "function"))
+
+
 def text_of(root: ET.Element) -> str:
     """The document as libvirt takes it."""
     ET.register_namespace("gpudirect", NAMESPACE)

@@ -93,7 +93,12 @@ class Things:
         root, there = parse_xml(one.path, one.xml), self.there.get(one.name)
         if there is None or not there.persistent:
             return root
-        return merged(root, parse_xml(one.path, there.inactive), self._wrote(one))
+        found = parse_xml(one.path, there.inactive)
+        if _mode(root) != _mode(found):  # what libvirt has added fits the old kind alone, as the address of a bridge
+            uuid = found.find("uuid")
+            root.extend([] if uuid is None else [uuid])
+            return root
+        return merged(root, found, self._wrote(one))
 
     def _definition(self, one: Wanted) -> Iterator[Change]:
         there, path = self.there.get(one.name), f"{self.path_of(one.name)}.definition"
@@ -170,6 +175,12 @@ class Things:
         if not changes:
             return [Change(path, "on record", None, "nothing is left of it", undo=True, forget=(path,))]
         return [*changes[:-1], replace(changes[-1], forget=(path,))]
+
+
+def _mode(root: Element) -> str:
+    """How a network forwards; empty for a pool."""
+    forward = root.find("forward")
+    return "" if forward is None else forward.get("mode", "")
 
 
 def _has(root: Element, tag: str) -> bool:
