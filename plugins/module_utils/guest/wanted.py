@@ -50,7 +50,7 @@ OWN_FIELDS = (
     ),
     Field("guest_stop_timeout_s", "int", ("How long a guest may take to end.",), default=300, minimum=1),
     Field(
-        "guest_folder",
+        "guest_image_folder",
         "str",
         ("Folder of the host that has the disk of each guest (C(NAME.qcow2)) and its seed (C(NAME-seed.iso)).",),
         default="/var/lib/libvirt/images",
@@ -148,7 +148,7 @@ def parse(params: Mapping[str, Any]) -> Desired:
         guests,
         values["guest_stop"],
         values["guest_stop_timeout_s"],
-        values["guest_folder"],
+        values["guest_image_folder"],
         values["guest_emulator"] or "",
         frozenset(one["name"] for one in values[NETWORKS_FIELD.name] or () if one["state"] != GONE),
         paths,
