@@ -12,6 +12,9 @@ from ansible_collections.vela.gpudirect.plugins.module_utils import (
     host_boot,
     hugepages,
     kernel_args,
+    libvirt_guest,
+    libvirt_network,
+    libvirt_pool,
     pci_driver,
     pci_path,
     site,
@@ -52,6 +55,9 @@ class ModuleDocFragment:
     PCI_DRIVER: str = _options(pci_driver.SCHEMA)
     PCI_PATH: str = _options(pci_path.SCHEMA)
     HOST_BOOT: str = _options(host_boot.SCHEMA)
+    LIBVIRT_GUEST: str = _options(libvirt_guest.SCHEMA)
+    LIBVIRT_NETWORK: str = _options(libvirt_network.SCHEMA)
+    LIBVIRT_POOL: str = _options(libvirt_pool.SCHEMA)
     P2P_TOPOLOGY: str = _fragment({**path_intent.SCHEMA.options(), **_site(site.ROOT_FIELD)})
     HOST_TOPOLOGY_INFO: str = _fragment(_site(site.ROOT_FIELD))
 

@@ -33,6 +33,7 @@ NEVER, AUTO = "never", "auto"
 METRICS_FOLDERS = ("/var/lib/prometheus/node-exporter", "/var/lib/node_exporter")
 METRICS_NAME = "gpudirect.prom"
 # Options of what the watch may put right (pci_path.MENDS): there only where they ask for something (site.lost_at_boot).
+_STARTED = "guest_shapes"
 _MENDED = frozenset({"pci_path_acs", "pci_path_max_read_request"})
 # What a run needs beside the time that it waits for devices.
 LEAST_WORK_S = 30
@@ -299,7 +300,8 @@ def _metrics_path(desired: Desired, current: Current) -> str:
 
 def _texts(desired: Desired, metrics: str) -> dict[str, str]:
     mends = not _MENDED.isdisjoint(desired.options)
-    settings = units.Settings(desired.timeout_s, desired.device_timeout_s, desired.interval, metrics, mends)
+    guests = _STARTED in desired.options
+    settings = units.Settings(desired.timeout_s, desired.device_timeout_s, desired.interval, metrics, mends, guests)
     files = {unit_path(name): text for name, text in units.render(settings).items()}
     return {intent.PATH: intent.render(desired.options), **files}
 

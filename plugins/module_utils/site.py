@@ -10,7 +10,18 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from . import host_boot, hugepages, kernel_args, pci_driver, pci_path, reboot, sriov
+from . import (
+    host_boot,
+    hugepages,
+    kernel_args,
+    libvirt_guest,
+    libvirt_network,
+    libvirt_pool,
+    pci_driver,
+    pci_path,
+    reboot,
+    sriov,
+)
 from .core.change import Disruption
 from .core.converge import Report, consent_problem, plan_all
 from .core.errors import ConsentRequired, IntentError, Problem, VerificationFailed
@@ -70,7 +81,10 @@ SCHEMA = Schema(
     "site", "gpudirect_", (ALLOW_FIELD, MODE_FIELD, ROOT_FIELD, SERIAL_FIELD, MAX_FAIL_FIELD, REPLACED_FIELD)
 )
 
-RESOURCES: tuple[ModuleType, ...] = (kernel_args, hugepages, pci_path, sriov, pci_driver, host_boot)
+RESOURCES: tuple[ModuleType, ...] = (
+    *(kernel_args, hugepages, pci_path, sriov, pci_driver),
+    *(libvirt_network, libvirt_pool, libvirt_guest, host_boot),
+)
 SCHEMAS: tuple[Schema, ...] = (SCHEMA, *(resource.SCHEMA for resource in RESOURCES), reboot.SCHEMA)
 
 # Names under our prefixes that the playbooks themselves set.
@@ -214,7 +228,10 @@ def _summary(reports: list[Report], allow: Disruption) -> dict[str, Any]:
     results = {report.resource: report.as_result() for report in reports}
     merged: dict[str, Any] = {
         key: [one for result in results.values() for one in result[key]]
-        for key in ("plan", "blocked", "deferred", "awaiting_reboot", "reboot_reasons", "notes")
+        for key in (
+            *("plan", "blocked", "deferred", "awaiting_reboot"),
+            *("awaiting_consent", "reboot_reasons", "notes"),
+        )
     }
     merged["reboot_required"] = bool(merged["reboot_reasons"])
     merged["reboot_allowed"] = allow >= Disruption.HOST
@@ -240,6 +257,10 @@ def _sentence(merged: Mapping[str, Any]) -> str:
     if merged["deferred"]:
         parts.append(
             "deferred: " + "; ".join(f"{one['resource']} waits for {one['waits_for']}" for one in merged["deferred"])
+        )
+    if merged["awaiting_consent"]:
+        parts.append(
+            "left for a run that may disrupt guests: " + "; ".join(one["path"] for one in merged["awaiting_consent"])
         )
     if merged["reboot_required"]:
         how = (

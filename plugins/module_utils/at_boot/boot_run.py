@@ -37,8 +37,22 @@ def require_record(host: Host) -> None:
 
 
 def made_at_boot(change: Change) -> bool:
-    """Whether a boot makes a change: not one that gives something up, as a device that is not there yet."""
-    return not (change.next_boot or change.undo)
+    """Whether a boot makes a change: not one that gives something up, as a device that is not there yet, or needs a watcher."""
+    return not (change.next_boot or change.undo or change.attended)
+
+
+def starts_guests(resource: Resource) -> bool:
+    """Whether a resource needs all others to be as wanted, and libvirt, which a boot starts after the boot run."""
+    return getattr(resource, "STARTS_GUESTS", False) is True
+
+
+def held_back(resource: Resource, judged: Sequence[Finding]) -> Finding:
+    """What is said of guests that are not started, because something that they need is not as wanted."""
+    name = resource.SCHEMA.name
+    missing = ", ".join(one.resource for one in judged if not one.as_wanted)
+    fact = f"no guest is started, since {missing} is not as wanted or could not be judged"
+    advice = "Mend that, then run systemctl restart gpudirect-boot.service."
+    return Finding(name, False, (), (Problem(name, fact, advice),))
 
 
 @dataclass

@@ -42,6 +42,8 @@ def arguments() -> argparse.ArgumentParser:
     boot.add_argument("--allow", choices=words, default="nothing", help="how far it may disrupt (default: nothing)")
     wait = "how long to wait for devices that are not there yet (default: 0)"
     boot.add_argument("--device-timeout-s", type=float, default=0.0, metavar="SECONDS", help=wait)
+    start = verbs.add_parser("guests", parents=[every], help="start the guests of a host that is ready", epilog=_EPILOG)
+    start.add_argument("--device-timeout-s", type=float, default=0.0, metavar="SECONDS", help=wait)
     watch = verbs.add_parser("drift", parents=[every], help="tell what differs, and write metrics", epilog=_EPILOG)
     watch.add_argument("--metrics", metavar="FILE", help="write Prometheus metrics there")
     put = "put registers right that a reset has undone, where that disrupts nothing"
@@ -79,11 +81,19 @@ def main(argv: Sequence[str] | None = None, host: Host | None = None) -> int:
 def _findings(options: argparse.Namespace, host: Host) -> list[Finding]:
     known = intent.load(Host(), options.intent) if options.intent else intent.load(host)
     wanted = site.brought_back(known)
-    if options.verb != "boot":
+    if options.verb not in ("boot", "guests"):
         return drift.look(wanted, host, mend=getattr(options, "mend", False))
     boot_run.require_record(host)
-    run = boot_run.BootRun(host, Disruption.named(options.allow), _unsaid if options.json else _say)
-    return run.bring_back(wanted, device_timeout_s=options.device_timeout_s)
+    allow = Disruption.named(options.allow) if options.verb == "boot" else Disruption.NOTHING
+    run = boot_run.BootRun(host, allow, _unsaid if options.json else _say)
+    before = [one for one in wanted if not boot_run.starts_guests(one[0])]
+    if options.verb == "boot":
+        return run.bring_back(before, device_timeout_s=options.device_timeout_s)
+    judged = drift.look(before, host)
+    guests = [one for one in wanted if boot_run.starts_guests(one[0])]
+    if finding.verdict_of(judged) is not True:
+        return [*judged, *(boot_run.held_back(resource, judged) for resource, _desired in guests)]
+    return [*judged, *run.bring_back(guests, device_timeout_s=options.device_timeout_s)]
 
 
 def _lines(verb: str, verdict: bool | None, findings: Sequence[Finding] | None, problems: list[str]) -> list[str]:
@@ -91,6 +101,9 @@ def _lines(verb: str, verdict: bool | None, findings: Sequence[Finding] | None, 
     if findings is None:
         return [*problems, "The intent of this host cannot be used, so nothing was done."]
     counts = ", ".join(f"{one.resource} {WORDS[one.as_wanted]}" for one in findings) or "nothing is asked for"
+    if verb == "guests":
+        said = "The guests of this host run" if verdict else "Not all guests of this host run"
+        return [*(f"not started: {one}" for one in problems), f"{said}: {counts}."]
     if verb != "boot":
         mended = [f"put right: {path}" for one in findings for path in one.mended]
         return [*mended, *problems, f"This host is {_judged(verdict)}: {counts}."]

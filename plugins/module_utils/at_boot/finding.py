@@ -48,13 +48,17 @@ def of_fault(resource: str, error: Exception) -> Finding:
 
 
 def left_over(resource: str, plan: Plan) -> list[Problem]:
-    """Why a resource is not as wanted beside the changes that it would take: refused, deferred, or due with a boot."""
+    """Why a resource is not as wanted beside the changes that it would take: refused, deferred, due with a boot, or left for consent."""
     return [
         *plan.refused,
         *(Problem(resource, f"waits for {one.waits_for}: {one.why}", _RUN) for one in plan.deferred),
         *(
             Problem(one.path, f"awaits a reboot: {one.why}", "Reboot the host.", repr(one.live), repr(one.wanted))
             for one in plan.awaiting_reboot
+        ),
+        *(
+            Problem(one.path, one.why, f"Run site.yml for this host with gpudirect_allow: {one.disrupts.label}.")
+            for one in plan.awaiting_consent
         ),
     ]
 

@@ -21,9 +21,11 @@ BOOT = "gpudirect-boot.service"
 READY = "gpudirect-ready.target"
 WATCH = "gpudirect-drift.service"
 TIMER = "gpudirect-drift.timer"
-UNITS = (BOOT, READY, WATCH, TIMER)
+# libvirt comes after the boot run, so what starts guests cannot be part of that run.
+STARTER = "gpudirect-guests.service"
+UNITS = (BOOT, READY, WATCH, TIMER, STARTER)
 # The target that starts each of those that are enabled.
-WANTED_BY = {BOOT: "multi-user.target", TIMER: "timers.target"}
+WANTED_BY = {BOOT: "multi-user.target", TIMER: "timers.target", STARTER: "multi-user.target"}
 MARK = "# Installed by vela.gpudirect (host_boot), which replaces changes that are made here.\n"
 # Who may start a guest or hand out a VF. libvirt's sockets are open earlier; who connects to one waits for the daemon.
 GUESTS = ("libvirtd.service", "virtqemud.service", "virtnetworkd.service", "libvirt-guests.service")
@@ -35,7 +37,7 @@ DRIVERS = ("openibd.service",)
 class Settings:
     """``interval`` is a time span of systemd, empty for no watch; ``metrics`` a path, empty for no metrics.
 
-    ``mends`` is whether the watch puts registers right.
+    ``mends`` is whether the watch puts registers right, ``guests`` whether there are guests that a boot starts.
     """
 
     timeout_s: int
@@ -43,11 +45,14 @@ class Settings:
     interval: str
     metrics: str
     mends: bool = False
+    guests: bool = False
 
 
 def render(settings: Settings) -> dict[str, str]:
     """The texts of the units by name; without an interval there is no watch."""
     units = {BOOT: _boot(settings), READY: _ready()}
+    if settings.guests:
+        units |= {STARTER: _starter(settings)}
     if settings.interval:
         units |= {WATCH: _watch(settings), TIMER: _timer(settings)}
     return {name: MARK + text for name, text in units.items()}
@@ -61,7 +66,7 @@ Description=Bring back what a boot loses of this host's GPUDirect settings
 RequiresMountsFor={folders}
 After={" ".join(DRIVERS)}
 Before={" ".join((READY, *GUESTS))}
-Wants={READY}
+Wants={" ".join([READY, *([STARTER] if settings.guests else [])])}
 
 [Service]
 Type=oneshot
@@ -80,6 +85,24 @@ def _ready() -> str:
 Description=This host is ready for its GPUDirect guests
 Requires={BOOT}
 After={BOOT}
+"""
+
+
+def _starter(settings: Settings) -> str:
+    return f"""\
+[Unit]
+Description=Start the GPUDirect guests of this host
+Requires={READY}
+After={" ".join((READY, *GUESTS))}
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/usr/bin/python3 -I {ENGINE} guests --device-timeout-s {settings.device_timeout_s}
+TimeoutStartSec={settings.timeout_s}
+
+[Install]
+WantedBy={WANTED_BY[STARTER]}
 """
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Union
 
 from .errors import Problem
@@ -71,7 +71,9 @@ class Change:
     added to them after it, and ``forget`` names the records that are dropped then.
 
     The run at boot leaves two kinds of changes to a run through Ansible: ``next_boot``, which serves boots to come only,
-    and ``undo``, which gives back what is no longer wanted or drops the record of it.
+    and ``undo``, which gives back what is no longer wanted or drops the record of it. A ``patient`` change is left for a
+    run with consent where it disrupts more than this one may, and named; any other stops the run then. An ``attended``
+    change is never made at boot, where nobody watches.
     """
 
     path: str
@@ -85,6 +87,8 @@ class Change:
     forget: tuple[str, ...] = ()
     next_boot: bool = False
     undo: bool = False
+    patient: bool = False
+    attended: bool = False
 
     def as_result(self) -> dict[str, Any]:
         """The change as modules return it."""
@@ -140,6 +144,7 @@ class Plan:
 
     ``refused`` are the parts of the intent that this host cannot take, where the changes for the other parts do not
     depend on them. A run stops before its first write for them; a boot goes on with the rest and tells them.
+    ``awaiting_consent`` are the patient changes that this run may not make.
     """
 
     changes: tuple[Change, ...] = ()
@@ -147,6 +152,13 @@ class Plan:
     awaiting_reboot: tuple[Awaiting, ...] = ()
     notes: tuple[str, ...] = ()
     refused: tuple[Problem, ...] = ()
+    awaiting_consent: tuple[Change, ...] = ()
+
+    def within(self, allow: Disruption) -> Plan:
+        """The plan without those of its patient changes that disrupt more than ``allow``."""
+        left = tuple(change for change in self.changes if change.patient and change.disrupts > allow)
+        changes = tuple(change for change in self.changes if change not in left)
+        return replace(self, changes=changes, awaiting_consent=self.awaiting_consent + left)
 
     def blocked_by(self, allow: Disruption) -> tuple[Change, ...]:
         """The changes that disrupt more than ``allow``."""
@@ -155,4 +167,4 @@ class Plan:
     @property
     def empty(self) -> bool:
         """True when nothing is left to write, to defer or to boot for, and nothing was refused."""
-        return not (self.changes or self.deferred or self.awaiting_reboot or self.refused)
+        return not (self.changes or self.deferred or self.awaiting_reboot or self.refused or self.awaiting_consent)

@@ -73,6 +73,7 @@ class Report:
             "blocked": [change.as_result() for change in self.plan.blocked_by(self.allow)],
             "deferred": [entry.as_result() for entry in self.left.deferred],
             "awaiting_reboot": [entry.as_result() for entry in self.left.awaiting_reboot],
+            "awaiting_consent": [change.as_result() for change in self.left.awaiting_consent],
             "reboot_required": bool(self.left.awaiting_reboot),
             "reboot_reasons": [entry.reason for entry in self.left.awaiting_reboot],
             "notes": list(self.left.notes),
@@ -113,14 +114,15 @@ def bring(
     def look() -> tuple[Plan, tuple[Change, ...]]:
         whole = _with_waiting(resource.plan(desired, resource.read(host, desired), owned.of(name)), waiting or {})
         kept = tuple(change for change in whole.changes if only(change))
-        return replace(whole, changes=kept), tuple(change for change in whole.changes if not only(change))
+        others = tuple(change for change in whole.changes if not only(change))
+        return replace(whole, changes=kept).within(allow), others
 
     plan, postponed = look()
     if plan.refused and not partial:
         raise HostRefused(plan.refused)
     if check or not plan.changes:
         _require_live(plan, boot)
-        complete = not (plan.deferred or plan.refused)
+        complete = _complete(plan)
         return Report(name, plan, allow, bool(plan.changes), None if plan.changes else complete, plan, postponed)
     _require_consent(plan, allow)
     _apply_all(resource, plan, host, owned, boot)
@@ -130,7 +132,12 @@ def bring(
         _require_live(left, boot)
     except GpudirectError as error:
         raise error.after(change.path for change in plan.changes) from None
-    return Report(name, plan, allow, True, not (left.deferred or left.refused), left, postponed)
+    return Report(name, plan, allow, True, _complete(left), left, postponed)
+
+
+def _complete(plan: Plan) -> bool:
+    """Whether a plan without changes leaves nothing open but what waits for a boot."""
+    return not (plan.deferred or plan.refused or plan.awaiting_consent)
 
 
 def plan_all(

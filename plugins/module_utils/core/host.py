@@ -387,6 +387,12 @@ class Host:
             interval = min(interval * 2, _POLL_S[1])
         return True
 
+    def reach(self, opened: Callable[[], Any]) -> Any:
+        """A service of this machine, as the library at whose edge it is opened gives it; fake hosts have their own."""
+        if self.captured:
+            self._only_live("a service of the host")
+        return opened()
+
     # -------------------------------------------------------------------------------------
 
     def _only_live(self, path: str) -> None:

@@ -15,6 +15,7 @@ from ..core.schema import Field, Schema, wrong_type
 from ..path.finding import Kind
 from ..pci.address import Address, address_in
 from ..vf.mac import canonical_mac
+from .options import Firmware, Topology
 from .placed import Shape
 from .resources import cpus_of
 
@@ -124,7 +125,36 @@ SHAPE_FIELDS = (
         default=[],
         elements="str",
     ),
-    Field("autostart", "bool", ("Whether the boot unit starts it.",), default=True),
+    Field(
+        "state",
+        "str",
+        (
+            "V(running), V(defined) and not running, or V(absent): its definition, NVRAM, disk and seed are removed.",
+            "A guest that is left out of the list is removed likewise.",
+        ),
+        default="running",
+        choices=("running", "defined", "absent"),
+    ),
+    Field(
+        "autostart", "bool", ("Whether a boot starts it, after all that it needs; libvirt never does.",), default=True
+    ),
+    Field(
+        "topology",
+        "str",
+        (
+            "How its PCI tree is made: with the host's V(switches), with V(root_ports) below a host bridge of each NUMA node,",
+            "or V(flat).",
+        ),
+        default="switches",
+        choices=tuple(one.value for one in Topology),
+    ),
+    Field(
+        "firmware",
+        "str",
+        ("Who starts it. V(bios) has no room for large regions; it is for tests.",),
+        default="efi",
+        choices=tuple(one.value for one in Firmware),
+    ),
 )
 FIELDS = (
     Field(

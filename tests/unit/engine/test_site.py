@@ -24,7 +24,16 @@ VELA = {
     "kernel_hugepages": [{"size": "1G", "per_node": 8}],
 }
 KEYS = {
-    *("plan", "blocked", "deferred", "awaiting_reboot", "reboot_reasons", "reboot_required", "reboot_allowed"),
+    *(
+        "plan",
+        "blocked",
+        "deferred",
+        "awaiting_reboot",
+        "awaiting_consent",
+        "reboot_reasons",
+        "reboot_required",
+        "reboot_allowed",
+    ),
     *("notes", "todo", "verified", "diff", "msg", "next"),
 }
 

@@ -136,6 +136,7 @@ def test_the_role_installs_with_the_engine_runs_quietly_again_and_leaves_nothing
         "stop gpudirect-boot.service gpudirect-drift.timer",
         "disable gpudirect-boot.service gpudirect-drift.timer",
         "daemon-reload",
-        "reset-failed gpudirect-boot.service gpudirect-ready.target gpudirect-drift.service gpudirect-drift.timer",
+        "reset-failed gpudirect-boot.service gpudirect-ready.target gpudirect-drift.service gpudirect-drift.timer "
+        "gpudirect-guests.service",
     ]
     assert parts["left"] == ""  # the engine's copy of the run went with its task

@@ -51,6 +51,18 @@ def test_ready_is_reached_only_through_a_boot_run_that_succeeded() -> None:
     assert settings(units.BOOT)["Wants"] == [units.READY]
 
 
+def test_guests_are_started_after_libvirt_and_only_on_a_host_that_is_ready() -> None:
+    texts = units.render(units.Settings(300, 60, "", "", guests=True))
+    starter, boot = texts[units.STARTER].splitlines(), texts[units.BOOT].splitlines()
+    assert f"Requires={units.READY}" in starter
+    (after,) = [line for line in starter if line.startswith("After=")]
+    assert {units.READY, "libvirtd.service", "virtqemud.service"} <= set(after.partition("=")[2].split())
+    assert f"Wants={units.READY} {units.STARTER}" in boot  # a boot run that is run again starts them again
+    (command,) = [line for line in starter if line.startswith("ExecStart=")]
+    options = command_line.arguments().parse_args(command.split()[3:])
+    assert (options.verb, options.device_timeout_s) == ("guests", 60)
+
+
 def test_units_call_the_command_with_words_that_it_knows() -> None:
     for unit, verb in ((units.BOOT, "boot"), (units.WATCH, "drift")):
         python, isolated, engine, *words = settings(unit)["ExecStart"]
@@ -78,13 +90,13 @@ def test_a_watch_that_mends_can_write_what_lies_below_devices_and_no_other_setti
 
 def test_without_a_watch_there_are_two_units() -> None:
     assert list(units.render(units.Settings(300, 60, "", ""))) == [units.BOOT, units.READY]
-    assert set(TEXTS) == set(units.UNITS)
+    assert {*TEXTS, units.STARTER} == set(units.UNITS)
     assert all(text.startswith(units.MARK) for text in TEXTS.values())
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="this machine has no systemd-analyze")
 def test_systemd_understands_the_units(tmp_path: Path) -> None:
-    for name, text in TEXTS.items():
+    for name, text in {**TEXTS, **units.render(units.Settings(300, 60, "", "", guests=True))}.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
 
     def complaints() -> str:

@@ -32,6 +32,8 @@ def test_rollback_overrides_every_variable_that_can_ask_for_something() -> None:
     ways |= {"host_boot_timeout_s", "host_boot_device_timeout_s", "host_boot_drift_interval", "host_boot_metrics_path"}
     ways |= {"gpudirect_mode", "pci_path_gpus", "pci_path_nics", "pci_path_acs_form", "pci_path_relax"}
     ways |= {"pci_path_max_distance", "pci_path_min_bar_mib"}
+    ways |= {"guest_reserved_cpus", "guest_max_distance", "guest_partitions", "guest_gpu_modules"}
+    ways |= {"guest_stop", "guest_stop_timeout_s", "guest_image_folder", "guest_emulator"}
     asking = {name for resource in site.RESOURCES for name in resource.SCHEMA.variables()} - ways
     assert set(play("rollback.yml")["vars"]) == asking
 

@@ -1,0 +1,140 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is done to a guest, one act at a time. Each can be cut off: the next run sees where it stopped, and goes on."""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass
+from typing import Union
+
+from ..core.errors import HostRefused, Problem
+from ..core.host import Host
+from ..early.files import is_vfio
+from . import libvirt
+from .libvirt import Libvirt
+
+_DEVICES = "/sys/bus/pci/devices"
+
+
+@dataclass(frozen=True)
+class Define:
+    """Have libvirt keep a definition."""
+
+    name: str
+    xml: str
+
+
+@dataclass(frozen=True)
+class Autostart:
+    """Have libvirt not start it by itself: it would not wait for what the guest needs."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Have the guest end."""
+
+    name: str
+    force: bool
+    timeout_s: int
+
+
+@dataclass(frozen=True)
+class Start:
+    """Start the guest; ``devices`` are those of the host that it gets."""
+
+    name: str
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Have the guest end and start as it is defined now: a reboot from inside would keep the old definition."""
+
+    stop: Stop
+    start: Start
+
+
+@dataclass(frozen=True)
+class Undefine:
+    """Have libvirt forget the guest and what its firmware kept."""
+
+    name: str
+    nvram: bool
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Remove files of a guest that is no more."""
+
+    paths: tuple[str, ...]
+
+
+Step = Union[Define, Autostart, Stop, Start, Restart, Undefine, Remove]
+
+
+def carry_out(step: Step, host: Host) -> None:
+    """Do it; what is done already is fine."""
+    if isinstance(step, Remove):
+        for path in step.paths:
+            host.remove(path)
+        return
+    door = libvirt.reached(host)
+    if isinstance(step, Define):
+        door.domains.define(step.xml)
+    elif isinstance(step, Autostart):
+        door.domains.autostart(step.name, False)
+    elif isinstance(step, Undefine):
+        door.domains.undefine(step.name, nvram=step.nvram)
+    elif isinstance(step, Stop):
+        _stop(step, door, host)
+    elif isinstance(step, Start):
+        _start(step, door, host)
+    else:
+        _stop(step.stop, door, host)
+        _start(step.start, door, host)
+
+
+def _active(door: Libvirt, name: str) -> bool:
+    there = door.domains.all().get(name)
+    return there is not None and there.active
+
+
+def _stop(step: Stop, door: Libvirt, host: Host) -> None:
+    if not _active(door, step.name):
+        return
+    door.domains.shutdown(step.name)
+    if host.wait_until(lambda: not _active(door, step.name), step.timeout_s):
+        return
+    if not step.force:
+        fact = f"does not end though it was asked to {step.timeout_s} s ago"
+        advice = (
+            "See its console; give it more time in guest_stop_timeout_s, or set guest_stop: force to end it at once."
+        )
+        raise HostRefused([Problem(f"libvirt_guest[{step.name}]", fact, advice)])
+    door.domains.destroy(step.name)
+
+
+def _start(step: Start, door: Libvirt, host: Host) -> None:
+    problems = list(_not_on_vfio(step, host))
+    if problems:
+        raise HostRefused(problems)
+    if not _active(door, step.name):
+        door.domains.start(step.name)
+
+
+def _not_on_vfio(step: Start, host: Host) -> list[Problem]:
+    """Libvirt is told not to bind devices, so each has its driver already, or the guest would fail half-way through."""
+    found = []
+    for device in step.devices:
+        link = host.link(f"{_DEVICES}/{device}/driver")
+        driver = posixpath.basename(link) if isinstance(link, str) else ""
+        if not is_vfio(driver):
+            advice = "Name it in pci_driver_devices with driver: vfio-pci, and run again."
+            fact = f"{device} cannot be given to the guest"
+            problem = Problem(f"libvirt_guest[{step.name}]", fact, advice, f"driver {driver or 'none'}", "vfio-pci")
+            found.append(problem)
+    return found

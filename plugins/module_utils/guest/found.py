@@ -1,0 +1,89 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Reads what a host has of guests and for guests. The only reader of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+from ..core.host import Host
+from ..path import facts
+from ..pci.address import Address
+from ..pci.machine import Machine
+from ..pci.tree import Tree
+from . import complaints, libvirt, resources
+from .libvirt import Thing
+from .owned_xml import parse_xml
+from .placed import HostNode
+from .wanted import Desired
+
+_WIDTH = re.compile(r"^address sizes\s*:\s*(\d+) bits physical", re.MULTILINE)
+_NET = "/sys/class/net"
+
+
+@dataclass(frozen=True)
+class Current:
+    """A host with its guests. ``without`` says why there is no libvirt; ``live`` is False for a captured tree."""
+
+    machine: Machine = Machine(Tree())
+    nodes: tuple[HostNode, ...] = ()
+    domains: Mapping[str, Thing] = field(default_factory=dict)
+    networks: Mapping[str, Thing] = field(default_factory=dict)
+    bridges: frozenset[str] = frozenset()
+    files: frozenset[str] = frozenset()  # those of guests that are there
+    logs: Mapping[str, str] = field(default_factory=dict)  # of guests that run
+    address_bits: Union[int, None] = None
+    without: str = ""
+    live: bool = True
+
+
+def read(host: Host, desired: Desired, records: Mapping[str, Mapping[str, Any]]) -> Current:
+    """The host as guests see it; nothing is read where no guest is asked for and none was made."""
+    if not desired.guests.wishes and not records:
+        return Current()
+    if host.captured:
+        return Current(live=False)
+    try:
+        door = libvirt.reached(host)
+        domains, networks = door.domains.all(), door.networks.all()
+    except libvirt.NotThere as error:
+        return Current(without=error.problems[0].fact)
+    ours = [name for name in {*records, *(wish.shape.name for wish in desired.guests.wishes)} if name in domains]
+    files = {path for wish in desired.guests.wishes for path in desired.files_of(wish).all}
+    files |= {path for record in records.values() for path in record.get("files", ())}
+    cpuinfo = host.read_text("/proc/cpuinfo")
+    width = _WIDTH.search(cpuinfo) if isinstance(cpuinfo, str) else None
+    return Current(
+        facts.machine_of(host, facts.name_of(host)),
+        resources.read(host),
+        domains,
+        networks,
+        _bridges(host, (wish.rest["network"] for wish in desired.guests.wishes)),
+        frozenset(path for path in files if host.exists(path)),
+        {name: _log(host, name) for name in ours if domains[name].active},
+        int(width[1]) if width else None,
+    )
+
+
+def _bridges(host: Host, names: Iterable[Union[str, None]]) -> frozenset[str]:
+    return frozenset(name for name in names if name and "/" not in name and host.exists(f"{_NET}/{name}/bridge"))
+
+
+def _log(host: Host, name: str) -> str:
+    text = host.read_text(complaints.log_of(name))
+    return text if isinstance(text, str) else ""
+
+
+def devices_of(xml: str) -> Iterator[Address]:
+    """The PCI devices of the host that a domain has by its XML."""
+    if not xml:
+        return
+    for source in parse_xml("libvirt domain", xml).iterfind("devices/*/source"):
+        for address in source.iterfind("address"):
+            numbers = [address.get(name, "") for name in ("domain", "bus", "slot", "function")]
+            if all(numbers[1:]) and address.get("type", "pci") == "pci":
+                yield Address(*(int(number or "0", 16) for number in numbers))

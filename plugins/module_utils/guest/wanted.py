@@ -1,0 +1,171 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The options of the resource ``libvirt_guest``: their table, and what they ask for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+from ..assign.intent import DEVICES_FIELD
+from ..assign.intent import Entry as DriverEntry
+from ..assign.intent import entries_of as drivers_of
+from ..core.errors import IntentError, Problem
+from ..core.schema import Field, Schema
+from ..hugepages import PAGES_FIELD
+from ..iommu import IOMMU_FIELD
+from ..path import intent as path_intent
+from ..path.intent import GPUS_FIELD, MODE_FIELD, NICS_FIELD, PathIntent
+from ..pci.replaced import REPLACED_FIELD
+from ..vf.intent import PORTS_FIELD
+from ..vf.intent import Entry as PortEntry
+from ..vf.intent import entries_of as ports_of
+from . import intent
+from .intent import GuestIntent, Wish
+from .networks import NETWORKS_FIELD
+
+RUNNING, DEFINED, GONE = "running", "defined", "absent"
+GRACEFUL, FORCE = "graceful", "force"
+
+
+def check_folder(path: str, folder: str) -> str:
+    """An absolute path without a slash at its end."""
+    if folder.startswith("/") and ".." not in folder.split("/") and folder.strip("/"):
+        return folder.rstrip("/")
+    raise IntentError([Problem(path, "is not an absolute path", "Give the whole path.", found=repr(folder))])
+
+
+OWN_FIELDS = (
+    Field(
+        "guest_stop",
+        "str",
+        (
+            "How a guest is stopped where that is due and O(gpudirect_allow) covers it: V(graceful) asks it and stops the run when it",
+            "has not ended in time; V(force) then ends it as a power cut would.",
+        ),
+        default=GRACEFUL,
+        choices=(GRACEFUL, FORCE),
+    ),
+    Field("guest_stop_timeout_s", "int", ("How long a guest may take to end.",), default=300, minimum=1),
+    Field(
+        "guest_image_folder",
+        "str",
+        ("Folder of the host that has the disk of each guest (C(NAME.qcow2)) and its seed (C(NAME-seed.iso)).",),
+        default="/var/lib/libvirt/images",
+        check=check_folder,
+    ),
+    Field("guest_emulator", "str", ("Path of the QEMU that runs the guests. Omitted: libvirt's choice.",)),
+)
+# Those of other resources tell which devices are meant, and what earlier roles of the same run still bring.
+_OTHERS = (
+    MODE_FIELD,
+    GPUS_FIELD,
+    NICS_FIELD,
+    PORTS_FIELD,
+    DEVICES_FIELD,
+    PAGES_FIELD,
+    IOMMU_FIELD,
+    REPLACED_FIELD,
+)
+SCHEMA = Schema("libvirt_guest", "guest_", (*intent.FIELDS, *OWN_FIELDS, NETWORKS_FIELD, *_OTHERS))
+
+
+@dataclass(frozen=True)
+class Desired:
+    """What the inventory asks for. ``ports``, ``drivers``, ``pages`` and ``iommu`` are what other resources will bring."""
+
+    guests: GuestIntent = GuestIntent()
+    stop: str = GRACEFUL
+    stop_timeout_s: int = 300
+    folder: str = "/var/lib/libvirt/images"
+    emulator: str = ""
+    networks: frozenset[str] = frozenset()  # those that libvirt_network makes
+    paths: PathIntent = PathIntent()
+    ports: tuple[PortEntry, ...] = ()
+    drivers: tuple[DriverEntry, ...] = ()
+    pages: bool = False
+    iommu: bool = False
+    replaced: frozenset[str] = frozenset()
+
+    @property
+    def present(self) -> tuple[Wish, ...]:
+        """The guests that are to be there."""
+        return tuple(wish for wish in self.guests.wishes if wish.rest["state"] != GONE)
+
+    def files_of(self, wish: Wish) -> Files:
+        """Where the files of a guest are."""
+        if not wish.rest["image"]:
+            return Files()
+        name = f"{self.folder}/{wish.shape.name}"
+        return Files(f"{name}.qcow2", f"{name}-seed.iso")
+
+
+@dataclass(frozen=True)
+class Files:
+    """What is on disk of one guest; empty: it has no such file."""
+
+    disk: str = ""
+    seed: str = ""
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Those that it has."""
+        return tuple(path for path in (self.disk, self.seed) if path)
+
+
+@dataclass
+class _Parsed:
+    """Values of options that have tables elsewhere; each mistake is kept, and hides nothing of the others."""
+
+    problems: list[Problem] = field(default_factory=list)
+
+    def of(self, made: Any, *given: Any) -> Any:
+        """What ``made`` makes of checked values, or nothing."""
+        try:
+            return made(*given)
+        except IntentError as error:
+            self.problems += error.problems
+            return None
+
+
+def parse(params: Mapping[str, Any]) -> Desired:
+    """What the options ask for; IntentError with every mistake."""
+    values, problems = SCHEMA.parse_all(params)
+    parsed = _Parsed(problems)
+    own = {name: one for name, one in params.items() if name in intent.SCHEMA.variables()}
+    guests: Union[GuestIntent, None] = parsed.of(intent.parse, own)
+    paths = parsed.of(lambda: path_intent.parse({name: values[name] for name in _PATHS if values[name] is not None}))
+    ports = parsed.of(ports_of, params.get(PORTS_FIELD.name) or [])
+    drivers = parsed.of(drivers_of, values[DEVICES_FIELD.name])
+    for wish in guests.wishes if guests else ():
+        parsed.problems += _of_wish(wish)
+    if parsed.problems:
+        raise IntentError(dict.fromkeys(parsed.problems))
+    assert guests is not None
+    return Desired(
+        guests,
+        values["guest_stop"],
+        values["guest_stop_timeout_s"],
+        values["guest_image_folder"],
+        values["guest_emulator"] or "",
+        frozenset(one["name"] for one in values[NETWORKS_FIELD.name] or () if one["state"] != GONE),
+        paths,
+        ports or (),
+        drivers or (),
+        bool(values[PAGES_FIELD.name]),
+        values[IOMMU_FIELD.name] != "unmanaged",
+        frozenset(values[REPLACED_FIELD.name]),
+    )
+
+
+_PATHS = (MODE_FIELD.name, GPUS_FIELD.name, NICS_FIELD.name)
+
+
+def _of_wish(wish: Wish) -> list[Problem]:
+    found = []
+    if wish.rest["state"] != GONE and not wish.rest["image"]:
+        advice = "Name the image that its disk is made from."
+        found.append(Problem(f"{wish.path}.image", "is missing: the guest would have nothing to start from", advice))
+    return found

@@ -1,0 +1,159 @@
+# Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Storage pools of libvirt: folders of the host that disks of guests are in. What is in a folder is never removed with its pool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+from .core.change import Change, Deferred, Plan
+from .core.errors import IntentError, Problem
+from .core.host import Host
+from .core.owned import Owned
+from .core.schema import Field, Schema
+from .guest import libvirt, things
+from .guest.libvirt import Thing
+from .guest.networks import ACTIVE, GONE, check_name
+from .guest.owned_xml import parse_xml
+from .guest.things import Things, Wanted
+from .guest.wanted import check_folder
+from .guest.xml_output import tag, text_of
+
+POOLS_FIELD = Field(
+    "guest_pools",
+    "list",
+    (
+        "Storage pools of libvirt, each a folder of the host. Those that are left out and were made before are removed;",
+        "what is in their folders stays.",
+    ),
+    default=[],
+    elements="dict",
+    fields=(
+        Field("name", "str", ("Name of the pool.",), required=True, check=check_name),
+        Field("path", "str", ("Its folder, which is made where it is not there.",), required=True, check=check_folder),
+        Field("state", "str", ("Whether it is there.",), default=ACTIVE, choices=(ACTIVE, GONE)),
+    ),
+)
+SCHEMA = Schema("libvirt_pool", "guest_pools", (POOLS_FIELD,))
+
+
+@dataclass(frozen=True)
+class Pool:
+    """One pool as the inventory asks for it."""
+
+    path: str
+    name: str
+    folder: str
+
+
+@dataclass(frozen=True)
+class Desired:
+    """The pools that are to be there."""
+
+    pools: tuple[Pool, ...] = ()
+
+
+@dataclass(frozen=True)
+class Current:
+    """Pools and domains of a host, and those of the wanted folders that are there."""
+
+    pools: Mapping[str, Thing] = field(default_factory=dict)
+    domains: Mapping[str, Thing] = field(default_factory=dict)
+    folders: frozenset[str] = frozenset()
+    without: str = ""
+    live: bool = True
+
+
+def parse(params: Mapping[str, Any]) -> Desired:
+    """Wanted pools from options; IntentError with every mistake."""
+    values, problems = SCHEMA.parse_all(params)
+    pools: list[Pool] = []
+    for index, one in enumerate(values[POOLS_FIELD.name] or ()):
+        path = f"guest_pools[{index}]"
+        if one is None or one["state"] == GONE:
+            continue
+        for twin in pools:
+            if one["name"] == twin.name or one["path"] == twin.folder:
+                what = "name" if one["name"] == twin.name else "path"
+                problems.append(Problem(f"{path}.{what}", f"is that of {twin.path} too", "Give each its own."))
+        pools.append(Pool(path, one["name"], one["path"]))
+    if problems:
+        raise IntentError(problems)
+    return Desired(tuple(pools))
+
+
+def read(host: Host, desired: Desired) -> Current:
+    """Nothing is read where no pool is asked for and none was made."""
+    if not desired.pools and not Owned.load(host).of(SCHEMA.name):
+        return Current()
+    if host.captured:
+        return Current(live=False)
+    try:
+        door = libvirt.reached(host)
+    except libvirt.NotThere as error:
+        return Current(without=error.problems[0].fact)
+    folders = frozenset(one.folder for one in desired.pools if host.exists(one.folder))
+    return Current(door.pools.all(), door.domains.all(), folders)
+
+
+def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
+    """The changes of all pools."""
+    if not desired.pools and not owned:
+        return Plan()
+    if not current.live or current.without:
+        waits = "the running host" if not current.live else "kvm"
+        why = current.without or "pools are told by the running libvirt only; this is a captured tree"
+        return Plan(deferred=(Deferred(SCHEMA.name, waits, why),))
+    every = Things(SCHEMA.name, "pools", current.pools, owned, _users_of(current.pools, current.domains), ())
+    wanted = [Wanted(one.path, one.name, render(one), {"made": _made(one, current.folders)}) for one in desired.pools]
+    return every.plan(wanted, _taken(desired.pools, current.pools))
+
+
+def apply(change: Change, host: Host) -> None:
+    """Make one change of a pool."""
+    if change.step is not None:
+        things.carry_out(change.step, host)
+
+
+def render(one: Pool) -> str:
+    """The pool's XML."""
+    return text_of(
+        tag("pool", {"type": "dir"}, tag("name", None, one.name), tag("target", None, tag("path", None, one.folder)))
+    )
+
+
+def _made(one: Pool, folders: frozenset[str]) -> Union[str, None]:
+    """The folder where this run makes it, so that an empty one goes with the pool."""
+    return None if one.folder in folders else one.folder
+
+
+def _folder(thing: Thing) -> str:
+    xml = thing.live or thing.inactive
+    return parse_xml(thing.name, xml).findtext("target/path") or ""
+
+
+def _taken(pools: Sequence[Pool], there: Mapping[str, Thing]) -> list[Problem]:
+    """Folders that another pool of the host has; libvirt refuses two pools of one folder only once both are to start."""
+    owners = {_folder(thing): name for name, thing in there.items()}
+    advice = "Name that pool's folder nowhere, or take another."
+    return [
+        Problem(f"{one.path}.path", f"{one.folder} is the folder of the pool {owners[one.folder]}", advice)
+        for one in pools
+        if owners.get(one.folder, one.name) not in {one.name, *(other.name for other in pools)}
+    ]
+
+
+def _users_of(pools: Mapping[str, Thing], domains: Mapping[str, Thing]) -> dict[str, list[str]]:
+    """The running guests by the pool that a disk of theirs is in."""
+    found: dict[str, list[str]] = {}
+    folders = {name: _folder(thing) for name, thing in pools.items() if thing.active}
+    for guest, thing in sorted(domains.items()):
+        for source in parse_xml(guest, thing.live).iterfind("devices/disk/source") if thing.live else ():
+            for name, folder in folders.items():
+                if source.get("pool") == name or source.get("file", "").startswith(f"{folder}/"):
+                    found.setdefault(name, [])
+                    found[name] += [] if guest in found[name] else [guest]
+    return found

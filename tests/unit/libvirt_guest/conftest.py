@@ -1,0 +1,33 @@
+"""Tests of guests run on fake hosts in temporary folders, which lie in memory and need not survive a power cut."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "libvirt", deadline=None, max_examples=40, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("libvirt")
+
+MEMORY = "/dev/shm"
+
+
+@pytest.fixture(autouse=True)
+def in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trees that are thrown away lie where they cost least, and nobody waits for disks."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    if os.access(MEMORY, os.W_OK):
+        monkeypatch.setattr(tempfile, "tempdir", MEMORY)
+
+
+@pytest.fixture
+def tmp_path(in_memory: None) -> Iterator[Path]:
+    """A folder of that kind."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
