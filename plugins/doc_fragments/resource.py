@@ -12,6 +12,7 @@ from ansible_collections.vela.gpudirect.plugins.module_utils import (
     host_boot,
     hugepages,
     kernel_args,
+    kvm,
     pci_driver,
     pci_path,
     site,
@@ -51,6 +52,7 @@ class ModuleDocFragment:
     SRIOV: str = _options(sriov.SCHEMA)
     PCI_DRIVER: str = _options(pci_driver.SCHEMA)
     PCI_PATH: str = _options(pci_path.SCHEMA)
+    KVM: str = _options(kvm.SCHEMA)
     HOST_BOOT: str = _options(host_boot.SCHEMA)
     P2P_TOPOLOGY: str = _fragment({**path_intent.SCHEMA.options(), **_site(site.ROOT_FIELD)})
     HOST_TOPOLOGY_INFO: str = _fragment(_site(site.ROOT_FIELD))

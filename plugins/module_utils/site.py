@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from . import host_boot, hugepages, kernel_args, pci_driver, pci_path, reboot, sriov
+from . import host_boot, hugepages, kernel_args, kvm, pci_driver, pci_path, reboot, sriov
 from .core.change import Disruption
 from .core.converge import Report, consent_problem, plan_all
 from .core.errors import ConsentRequired, IntentError, Problem, VerificationFailed
@@ -69,7 +69,7 @@ SCHEMA = Schema(
     "site", "gpudirect_", (ALLOW_FIELD, MODE_FIELD, ROOT_FIELD, SERIAL_FIELD, MAX_FAIL_FIELD, REPLACED_FIELD)
 )
 
-RESOURCES: tuple[ModuleType, ...] = (kernel_args, hugepages, pci_path, sriov, pci_driver, host_boot)
+RESOURCES: tuple[ModuleType, ...] = (kernel_args, hugepages, pci_path, sriov, pci_driver, kvm, host_boot)
 SCHEMAS: tuple[Schema, ...] = (SCHEMA, *(resource.SCHEMA for resource in RESOURCES), reboot.SCHEMA)
 
 # Names under our prefixes that the playbooks themselves set.
