@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 from ansible_collections.vela.gpudirect.plugins.module_utils import (
+    guest_image,
     host_boot,
     hugepages,
     kernel_args,
@@ -53,6 +54,7 @@ class ModuleDocFragment:
     PCI_DRIVER: str = _options(pci_driver.SCHEMA)
     PCI_PATH: str = _options(pci_path.SCHEMA)
     KVM: str = _options(kvm.SCHEMA)
+    GUEST_IMAGE: str = _options(guest_image.SCHEMA)
     HOST_BOOT: str = _options(host_boot.SCHEMA)
     P2P_TOPOLOGY: str = _fragment({**path_intent.SCHEMA.options(), **_site(site.ROOT_FIELD)})
     HOST_TOPOLOGY_INFO: str = _fragment(_site(site.ROOT_FIELD))

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from . import download
 from .answers import Connection, Done, Space, Status
 from .change import ABSENT, Absent, Bytes, Text, Unreadable
 from .errors import CommandFailed, HostBusy, HostRefused, Problem
@@ -166,10 +167,7 @@ class Host:
         return Space(info.f_bavail * info.f_frsize, inodes, bool(info.f_flag & os.ST_RDONLY))
 
     def refuses_write(self, path: str) -> str:
-        """Why a file could not be replaced, or an empty string.
-
-        Asked before the first write of a run; mode bits do not count, since the engine runs as root.
-        """
+        """Why a file could not be replaced, or an empty string; mode bits do not count, since the engine runs as root."""
         folder = path
         while not self.exists(folder):
             folder = os.path.dirname(folder)
@@ -314,10 +312,7 @@ class Host:
             os.close(handle)
 
     def remove(self, path: str, *, with_folder: bool = False) -> None:
-        """Remove a file durably, and its folder where that is asked and nothing else is in it.
-
-        A file that is not there is fine.
-        """
+        """Remove a file durably, if it is there, and its folder where that is asked and nothing else is in it."""
         self._only_live(path)
         _sweep(self.at(path))
         with contextlib.suppress(FileNotFoundError):
@@ -326,6 +321,12 @@ class Host:
         if with_folder:
             with contextlib.suppress(OSError):
                 os.rmdir(os.path.dirname(self.at(path)))
+
+    def fetch(self, url: str, path: str, sha256: str) -> None:
+        """Have the file of a URL at a path, once its digest is the wanted one; goes on where an earlier call was cut off."""
+        self._only_live(path)
+        download.fetch(url, self.at(path), sha256)
+        self._restore_context(path)
 
     def sync(self) -> None:
         """Bring what programs have written to the disk, so that a power cut cannot take it back."""
