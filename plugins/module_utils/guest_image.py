@@ -219,7 +219,8 @@ def _removals(desired: Desired, owned: Mapping[str, Any]) -> Iterator[Change]:
             path = owned[name]["path"]
             # The disk first: what it was made from tells whether it is ours.
             unmade = path if kind == DISK and not owned[name].get("made") else ""
-            step = Remove((path, temporary(path)), unmade)
+            guest = name[len(SEED) + 1 : -1] if kind == SEED else ""
+            step = Remove((path, temporary(path)), guest, unmade)
             yield Change(name, path, None, why, disrupts, step, forget=(name,), undo=True)
     wanted = {image.path for image in desired.images}
     leaving = _going(desired, owned, DISK)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 LABEL = "cidata"  # the name by which cloud-init finds the volume
+NAMES = ("meta-data", "network-config", "user-data")
 TOPOLOGY = "/etc/gpudirect/virtualTopology.xml"
 # Where NCCL looks without being told (gpudirect.md G.2); /run is empty after every boot.
 NCCL_PATH = "/run/nvidia-topologyd/virtualTopology.xml"

@@ -52,9 +52,13 @@ class WriteSeed:
 
 @dataclass(frozen=True)
 class Remove:
-    """Remove files of ours. ``unmade`` is a disk whose making was cut off: it may be somebody's who came first."""
+    """Remove files of ours, and what is left of the making of a guest's seed.
+
+    ``unmade`` is a disk whose making was cut off: it may be somebody's who came first.
+    """
 
     paths: tuple[str, ...]
+    seed_of: str = ""
     unmade: str = ""
 
 
@@ -83,6 +87,8 @@ def carry_out(step: Any, host: Host) -> dict[str, dict[str, Any]] | None:
         for path in step.paths:
             if path != foreign:
                 host.remove(path)
+        if step.seed_of:
+            _clear(step.seed_of, host)
     return None
 
 
@@ -184,7 +190,7 @@ def too_small(name: str, size: int, least: int) -> Problem:
 
 def _write_seed(step: WriteSeed, host: Host) -> None:
     """In a folder that is root's alone, since what a guest is told is not for every user of the host."""
-    work, new = f"{STATE}/seed-{step.name}", temporary(step.path)
+    work, new = _work(step.name), temporary(step.path)
     for name, text in step.texts.items():
         host.write_text(f"{work}/{name}", text, 0o600)
     tool = next((name for name in ISO_TOOLS if host.program(name) is not ABSENT), ISO_TOOLS[0])
@@ -194,5 +200,13 @@ def _write_seed(step: WriteSeed, host: Host) -> None:
     host.run(["install", "-m", "0600", made, new])
     host.sync()
     host.run(["mv", "-T", new, step.path])
-    for path in (*names, made):
-        host.remove(path, with_folder=True)
+    _clear(step.name, host)
+
+
+def _clear(name: str, host: Host) -> None:
+    for part in (*seed.NAMES, "seed.iso"):
+        host.remove(f"{_work(name)}/{part}", with_folder=True)
+
+
+def _work(name: str) -> str:
+    return f"{STATE}/seed-{name}"
