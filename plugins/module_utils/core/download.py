@@ -64,10 +64,15 @@ def _complete(url: str, part: str, sha256: str) -> str:
                 start, known = 0, hashlib.sha256()
                 stream.seek(0)
                 stream.truncate()
-            _require_room(url, part, answer.headers.get("Content-Length"))
+            length = answer.headers.get("Content-Length") or ""
+            left = int(length) if length.isdigit() else 0
+            _require_room(url, part, left)
             while piece := answer.read(_PIECE):
                 known.update(piece)
                 stream.write(piece)
+                left -= len(piece)
+        if left > 0:  # reads of a given size end quietly where the server has hung up
+            raise ConnectionError(f"the connection ended {left} bytes early")
         stream.flush()
         os.fsync(stream.fileno())
     return str(known.hexdigest())
@@ -83,11 +88,11 @@ def _opened(url: str, start: int) -> Any:
     return urllib.request.urlopen(url, timeout=TIMEOUT_S)  # noqa: S310
 
 
-def _require_room(url: str, part: str, length: str | None) -> None:
+def _require_room(url: str, part: str, length: int) -> None:
     info = os.statvfs(os.path.dirname(part))
     free = info.f_bavail * info.f_frsize
-    if length and length.isdigit() and int(length) > free:
-        found, wanted = f"{free >> 20} MiB", f"{-(-int(length) >> 20)} MiB"
+    if length > free:
+        found, wanted = f"{free >> 20} MiB", f"{-(-length >> 20)} MiB"
         raise HostRefused([Problem(os.path.dirname(part), f"has no room for {url}", "Make room.", found, wanted)])
 
 
