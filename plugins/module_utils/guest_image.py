@@ -91,12 +91,22 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     if refused:
         raise HostRefused(refused)
     changes = [*_removals(desired, owned)]
-    for image in desired.images:
+    needed = _needed(desired, current, owned)
+    for image in [one for one in desired.images if one.path in needed]:
         changes += _base(image, current, owned.get(f"{BASE}[{image.path}]"))
     for disk in desired.disks:
         changes += _disk(disk, current, owned.get(f"{DISK}[{disk.name}]"))
         changes += _seed(disk, current, owned.get(f"{SEED}[{disk.name}]"))
     return Plan(tuple(changes), (), (), tuple(_notes(desired, current, owned)))
+
+
+def _needed(desired: Desired, current: Current, owned: Mapping[str, Any]) -> set[str]:
+    """The images that disks rest on or are about to; one that a disk should have had is not fetched for that."""
+    found = set()
+    for disk in desired.disks:
+        record = owned.get(f"{DISK}[{disk.name}]")
+        found.add(disk.image.path if current.files[disk.path] is None or record is None else record["base"])
+    return found
 
 
 def _base(image: Image, current: Current, record: Mapping[str, Any] | None) -> list[Change]:
