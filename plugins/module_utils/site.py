@@ -15,6 +15,7 @@ from .core.change import Disruption
 from .core.converge import Report, consent_problem, plan_all
 from .core.errors import ConsentRequired, IntentError, Problem, VerificationFailed
 from .core.host import Host
+from .core.once import looking
 from .core.schema import Field, Schema, unknown
 from .path import gate
 from .path.intent import MODE_FIELD
@@ -172,6 +173,11 @@ def look(intent: Mapping[str, Any], host: Host, *, check: bool, previous: Mappin
     ``previous`` is the ``next`` of the last round's result, empty in the first. Raises when a change lacks consent
     (unless ``check``), when a reboot did not bring what it was for, and when the rounds do not come to an end.
     """
+    with looking(host):
+        return _look(intent, host, check=check, previous=previous)
+
+
+def _look(intent: Mapping[str, Any], host: Host, *, check: bool, previous: Mapping[str, Any]) -> dict[str, Any]:
     allow = Disruption.named(SCHEMA.parse(SCHEMA.from_variables(intent))[ALLOW_FIELD.name])
     desired = [(resource, resource.parse(options_of(resource, intent))) for resource in RESOURCES]
     reports = plan_all(desired, host, allow=allow, waiting=previous.get("waiting", {}))

@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from . import download
 from .answers import Connection, Done, Space, Status
@@ -50,6 +51,8 @@ class Host:
 
     root: str = "/"
     commands: list[Done] = field(default_factory=list)
+    # What was read in the look that goes on (``core/once.py``); None: no look does.
+    kept: dict[str, Any] | None = field(init=False, default=None, repr=False, compare=False)
     # Folders of a captured tree that were asked for, without the links in their paths.
     _folders: dict[str, str] = field(init=False, default_factory=dict, repr=False, compare=False)
 
@@ -337,7 +340,11 @@ class Host:
 
     def look(self, argv: list[str], *, expect: tuple[int, ...] = (0,), timeout_s: int = 60) -> Done:
         """Run a program that changes nothing, as ``run`` does; the one for readers."""
-        return self.run(argv, expect=expect, timeout_s=timeout_s)
+        kept, self.kept = self.kept, None
+        try:
+            return self.run(argv, expect=expect, timeout_s=timeout_s)
+        finally:
+            self.kept = kept
 
     def run(
         self, argv: list[str], *, expect: tuple[int, ...] = (0,), timeout_s: int = 300, stdin: str | None = None
@@ -359,19 +366,11 @@ class Host:
                 check=False,
             )
         except FileNotFoundError as error:
-            raise CommandFailed(
-                [Problem(argv[0], "the program is not installed", "Install the package that brings it.")]
-            ) from error
+            advice = "Install the package that brings it."
+            raise CommandFailed([Problem(argv[0], "the program is not installed", advice)]) from error
         except subprocess.TimeoutExpired as error:
-            raise CommandFailed(
-                [
-                    Problem(
-                        " ".join(argv),
-                        f"did not end within {timeout_s} s",
-                        "See what it waits for on the host and run again.",
-                    )
-                ]
-            ) from error
+            advice = "See what it waits for on the host and run again."
+            raise CommandFailed([Problem(" ".join(argv), f"did not end within {timeout_s} s", advice)]) from error
         done = Done(tuple(argv), ended.returncode, ended.stdout, ended.stderr)
         self.commands.append(done)
         if done.status not in expect:
@@ -392,10 +391,11 @@ class Host:
     # -------------------------------------------------------------------------------------
 
     def _only_live(self, path: str) -> None:
+        if self.kept is not None:
+            self.kept.clear()
         if self.captured:
-            raise HostRefused(
-                [Problem(path, f"a captured tree is never written (root {self.root})", "Run against the host itself.")]
-            )
+            fact = f"a captured tree is never written (root {self.root})"
+            raise HostRefused([Problem(path, fact, "Run against the host itself.")])
 
     def _without_links(self, start: str, path: str) -> str:
         """A path below a folder of a captured tree that has no links, as the tree's own machine would resolve it."""

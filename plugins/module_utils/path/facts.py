@@ -14,6 +14,7 @@ from typing import Union
 
 from ..core.change import ABSENT, Absent, Text, Unreadable
 from ..core.host import Host
+from ..core.once import once
 from ..pci import sysfs
 from ..pci.machine import NOT_TOLD, Atsr, Flag, Machine, Names, Numbers, Platform
 
@@ -42,7 +43,7 @@ def machine_of(host: Host, name: str = "", source: str = "sysfs") -> Machine:
             f"{len(short)} of {len(tree.functions)} functions have 64 bytes of configuration space or none: "
             "root is needed for their capabilities"
         )
-    return Machine(tree, read(host), name, source, tuple(missing))
+    return Machine(tree, once(host, "platform", lambda: read(host)), name, source, tuple(missing))
 
 
 def name_of(host: Host) -> str:

@@ -39,6 +39,9 @@ def _hops(view: View) -> Iterator[tuple[Function, Function | None]]:
 def _linked(view: View, name: str, words: Callable[[int], str]) -> Looks:
     """What runs now is at least the lesser of what both ends can do."""
     for lower, upper in _hops(view):
+        if isinstance(lower.capabilities.express, Absent):
+            yield Verdict.OK, lower.address, "it is no PCI Express device and has no link", ""
+            continue
         now, best = getattr(lower.link, name), getattr(lower.link, f"{name}_max")
         others = getattr(upper.link, f"{name}_max") if upper is not None else best
         limits = [value for value in (best, others) if isinstance(value, int)]

@@ -18,6 +18,7 @@ from typing import Union
 from ..core.change import ABSENT, Absent, Text, Unreadable
 from ..core.errors import Problem, UnreadableState
 from ..core.host import Host
+from ..core.once import once
 from . import attached, capabilities, registers
 from .address import Address
 from .attributes import Folder, address_of, steps_of
@@ -50,6 +51,10 @@ def read(host: Host) -> Tree:
     A function that goes while it is being read is left out. One that is there and tells too little of itself is
     named in ``unread`` of the tree.
     """
+    return once(host, DEVICES, lambda: _read(host))
+
+
+def _read(host: Host) -> Tree:
     everything = attached.read(host)
     found: dict[Address, Function] = {}
     unread: dict[Address, str] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest.placed import Shape
 from hypothesis import strategies as st
 
-from tests.fixtures.guest_hosts import SOUND, GuestHost, Root
+from tests.fixtures.placement_hosts import SOUND, GuestHost, Root
 
 NAMES = ("a", "b", "c", "d", "e")
 

@@ -14,7 +14,7 @@ from ansible_collections.vela.gpudirect.plugins.module_utils.path.intent import 
 from ansible_collections.vela.gpudirect.plugins.module_utils.pci.address import Address
 from ansible_collections.vela.gpudirect.plugins.module_utils.placement import place
 
-from tests.fixtures.guest_hosts import GuestHost, hgx, single, vela
+from tests.fixtures.placement_hosts import GuestHost, hgx, single, vela
 
 SMALL = Shape("a", 1, 1, "none", 2, 1024)
 

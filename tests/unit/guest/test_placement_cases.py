@@ -1,6 +1,6 @@
 """Every folder below tests/cases/placement is one behaviour: a host, guests it has, what is asked, and what each guest gets.
 
-``host.yml`` names a host of tests/fixtures/guest_hosts.py and what is different about it; ``existing`` there are shapes that were placed
+``host.yml`` names a host of tests.fixtures.placement_hosts.py and what is different about it; ``existing`` there are shapes that were placed
 before on the host as its maker builds it. ``intent.yml`` has the options.
 GPUDIRECT_REGENERATE=1 rewrites ``placement.yml`` or ``error.yml``, for a review by a person.
 """
@@ -20,7 +20,7 @@ from ansible_collections.vela.gpudirect.plugins.module_utils.guest.placed import
 from ansible_collections.vela.gpudirect.plugins.module_utils.path.labels import ranges
 from ansible_collections.vela.gpudirect.plugins.module_utils.placement import place
 
-from tests.fixtures.guest_hosts import GuestHost, built
+from tests.fixtures.placement_hosts import GuestHost, built
 
 CASES = Path(__file__).resolve().parents[2] / "cases" / "placement"
 FOLDERS = sorted(folder.parent for folder in CASES.glob("*/host.yml"))

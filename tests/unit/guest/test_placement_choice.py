@@ -17,7 +17,7 @@ from ansible_collections.vela.gpudirect.plugins.module_utils.guest.placed import
 from ansible_collections.vela.gpudirect.plugins.module_utils.path.finding import Kind
 from ansible_collections.vela.gpudirect.plugins.module_utils.placement import place
 
-from tests.fixtures.guest_hosts import GuestHost, hgx, pcie, single, vela
+from tests.fixtures.placement_hosts import GuestHost, hgx, pcie, single, vela
 
 
 def held(host: GuestHost, *names: str) -> Placed:

@@ -20,7 +20,7 @@ from ansible_collections.vela.gpudirect.plugins.module_utils.placement import pl
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.fixtures.guest_hosts import GuestHost
+from tests.fixtures.placement_hosts import GuestHost
 from tests.unit.guest.drawn import hosts, shape_lists, shapes_named
 
 LIMITS = st.sampled_from([Kind.PXB, Kind.NODE, Kind.SYS, Kind.SYS])
