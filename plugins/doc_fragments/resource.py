@@ -9,9 +9,11 @@ import json
 from typing import Any
 
 from ansible_collections.vela.gpudirect.plugins.module_utils import (
+    guest_image,
     host_boot,
     hugepages,
     kernel_args,
+    kvm,
     libvirt_guest,
     libvirt_network,
     libvirt_pool,
@@ -54,6 +56,8 @@ class ModuleDocFragment:
     SRIOV: str = _options(sriov.SCHEMA)
     PCI_DRIVER: str = _options(pci_driver.SCHEMA)
     PCI_PATH: str = _options(pci_path.SCHEMA)
+    KVM: str = _options(kvm.SCHEMA)
+    GUEST_IMAGE: str = _options(guest_image.SCHEMA)
     HOST_BOOT: str = _options(host_boot.SCHEMA)
     LIBVIRT_GUEST: str = _options(libvirt_guest.SCHEMA)
     LIBVIRT_NETWORK: str = _options(libvirt_network.SCHEMA)

@@ -14,6 +14,7 @@ from . import (
     host_boot,
     hugepages,
     kernel_args,
+    kvm,
     libvirt_guest,
     libvirt_network,
     libvirt_pool,
@@ -83,7 +84,7 @@ SCHEMA = Schema(
 
 RESOURCES: tuple[ModuleType, ...] = (
     *(kernel_args, hugepages, pci_path, sriov, pci_driver),
-    *(libvirt_network, libvirt_pool, libvirt_guest, host_boot),
+    *(kvm, libvirt_network, libvirt_pool, libvirt_guest, host_boot),
 )
 SCHEMAS: tuple[Schema, ...] = (SCHEMA, *(resource.SCHEMA for resource in RESOURCES), reboot.SCHEMA)
 

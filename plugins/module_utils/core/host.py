@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from . import download
 from .answers import Connection, Done, Space, Status
 from .change import ABSENT, Absent, Bytes, Text, Unreadable
 from .errors import CommandFailed, HostBusy, HostRefused, Problem
@@ -169,10 +170,7 @@ class Host:
         return Space(info.f_bavail * info.f_frsize, inodes, bool(info.f_flag & os.ST_RDONLY))
 
     def refuses_write(self, path: str) -> str:
-        """Why a file could not be replaced, or an empty string.
-
-        Asked before the first write of a run; mode bits do not count, since the engine runs as root.
-        """
+        """Why a file could not be replaced, or an empty string; mode bits do not count, since the engine runs as root."""
         folder = path
         while not self.exists(folder):
             folder = os.path.dirname(folder)
@@ -317,10 +315,7 @@ class Host:
             os.close(handle)
 
     def remove(self, path: str, *, with_folder: bool = False) -> None:
-        """Remove a file durably, and its folder where that is asked and nothing else is in it.
-
-        A file that is not there is fine.
-        """
+        """Remove a file durably, if it is there, and its folder where that is asked and nothing else is in it."""
         self._only_live(path)
         _sweep(self.at(path))
         with contextlib.suppress(FileNotFoundError):
@@ -329,6 +324,12 @@ class Host:
         if with_folder:
             with contextlib.suppress(OSError):
                 os.rmdir(os.path.dirname(self.at(path)))
+
+    def fetch(self, url: str, path: str, sha256: str) -> None:
+        """Have the file of a URL at a path, once its digest is the wanted one; goes on where an earlier call was cut off."""
+        self._only_live(path)
+        download.fetch(url, self.at(path), sha256)
+        self._restore_context(path)
 
     def sync(self) -> None:
         """Bring what programs have written to the disk, so that a power cut cannot take it back."""
@@ -492,9 +493,5 @@ def _sync_folder(folder: str) -> None:
 
 def _unexpected(done: Done, expect: tuple[int, ...]) -> Problem:
     said = (done.err.strip() or done.out.strip() or "it printed nothing").splitlines()[-5:]
-    return Problem(
-        " ".join(done.argv),
-        f"ended with status {done.status}: {' / '.join(said)}",
-        "Mend what it names and run again.",
-        wanted=" or ".join(map(str, expect)),
-    )
+    fact, wanted = f"ended with status {done.status}: {' / '.join(said)}", " or ".join(map(str, expect))
+    return Problem(" ".join(done.argv), fact, "Mend what it names and run again.", wanted=wanted)

@@ -30,8 +30,8 @@ def test_rollback_overrides_every_variable_that_can_ask_for_something() -> None:
     """A variable left out would keep the inventory's value; thresholds and ways of doing ask for nothing."""
     ways = {"kernel_iommu_without_table", "kernel_boot_loader", "kernel_hugepages_keep_mib", "gpudirect_replaced"}
     ways |= {"host_boot_timeout_s", "host_boot_device_timeout_s", "host_boot_drift_interval", "host_boot_metrics_path"}
-    ways |= {"gpudirect_mode", "pci_path_gpus", "pci_path_nics", "pci_path_acs_form", "pci_path_relax"}
-    ways |= {"pci_path_max_distance", "pci_path_min_bar_mib"}
+    ways |= {"gpudirect_mode", "pci_path_acs_form"}
+    ways |= {"pci_path_max_distance", "pci_path_min_bar_mib", "kvm_governor"}
     ways |= {"guest_reserved_cpus", "guest_max_distance", "guest_partitions", "guest_gpu_modules"}
     ways |= {"guest_stop", "guest_stop_timeout_s", "guest_image_folder", "guest_emulator"}
     asking = {name for resource in site.RESOURCES for name in resource.SCHEMA.variables()} - ways

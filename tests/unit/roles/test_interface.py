@@ -12,6 +12,7 @@ from ansible_collections.vela.gpudirect.plugins.module_utils import (
     host_boot,
     hugepages,
     kernel_args,
+    kvm,
     libvirt_guest,
     libvirt_network,
     libvirt_pool,
@@ -29,6 +30,7 @@ ROLES: dict[str, tuple[str, tuple[Schema, ...]]] = {
     "sriov": ("VFs of SR-IOV ports and their attributes.", (sriov.SCHEMA,)),
     "pci_driver": ("Drivers of PCI devices, now and at every boot.", (pci_driver.SCHEMA,)),
     "pci_path": ("Registers on the paths between GPUs and NICs: ACS words and read requests.", (pci_path.SCHEMA,)),
+    "kvm": ("A host for guests with passed-through devices.", (kvm.SCHEMA,)),
     "guest": (
         "Networks, pools and guests of a host in libvirt.",
         (libvirt_guest.SCHEMA, libvirt_network.SCHEMA, libvirt_pool.SCHEMA),

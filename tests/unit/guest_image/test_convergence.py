@@ -1,0 +1,291 @@
+"""Images, disks and seeds on fake hosts: what is made once, what is never touched, every cut, and undo."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.vela.gpudirect.plugins.module_utils import guest_image
+from ansible_collections.vela.gpudirect.plugins.module_utils.core.change import Disruption
+from ansible_collections.vela.gpudirect.plugins.module_utils.core.converge import Report, converge
+from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import (
+    ApplyFailed,
+    ConsentRequired,
+    GpudirectError,
+    HostRefused,
+    IntentError,
+)
+from ansible_collections.vela.gpudirect.plugins.module_utils.core.owned import PATH as RECORD
+
+from tests.fixtures import image_hosts
+from tests.fixtures.fake_host import KilledHere
+from tests.fixtures.image_hosts import FOLDER, GIB, UBUNTU, ImageHost, digest
+
+URL = "https://images.example/noble.img"
+NEWER = json.dumps({"format": "qcow2", "virtual-size": 4 * GIB})
+IMAGE = {"name": "noble", "url": URL, "sha256": digest(UBUNTU)}
+GUEST = {
+    "name": "train-1",
+    "image": "noble",
+    "size_gib": 100,
+    "user": "ops",
+    "ssh_keys": ["ssh-ed25519 AAAA ops"],
+    "interfaces": [
+        {"name": "mgmt", "mac": "52:54:00:00:00:01", "dhcp": True},
+        {"name": "rail0", "mac": "02:00:00:00:00:01", "addresses": ["10.0.0.1/24"], "mtu": 9000},
+    ],
+    "topology": "<system/>\n",
+}
+ONE: dict[str, Any] = {"guest_images": [IMAGE], "guest_disks": [GUEST]}
+TWO: dict[str, Any] = {"guest_images": [IMAGE], "guest_disks": [GUEST, {"name": "train-2", "image": "noble"}]}
+BASE = f"{FOLDER}/gpudirect-noble-{digest(UBUNTU)[:16]}.img"
+DISK, SEED = f"{FOLDER}/train-1.qcow2", f"{FOLDER}/train-1-seed.iso"
+
+
+def go(host: ImageHost, intent: dict[str, Any], *, check: bool = False, allow: Disruption = Disruption.GUEST) -> Report:
+    return converge(guest_image, intent, host, allow=allow, check=check)
+
+
+def with_guest(**changes: Any) -> dict[str, Any]:
+    return {**ONE, "guest_disks": [{**GUEST, **changes}]}
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> ImageHost:
+    return image_hosts.build(tmp_path / "root", {URL: UBUNTU})
+
+
+def test_nothing_is_asked_and_nothing_runs(host: ImageHost) -> None:
+    with host.only_read():
+        assert go(host, {}).plan.empty
+
+
+def test_check_mode_predicts_and_the_second_run_finds_nothing(host: ImageHost) -> None:
+    with host.only_read():
+        predicted = go(host, TWO, check=True)
+    real = go(host, TWO, allow=Disruption.NOTHING)
+    assert real.as_result()["plan"] == predicted.as_result()["plan"]
+    assert real.verified
+    host.commands.clear()
+    with host.only_read():
+        assert go(host, TWO).plan.empty
+    assert not host.commands  # a daily look runs no program, however many guests there are
+
+
+def test_what_was_made(host: ImageHost) -> None:
+    go(host, ONE)
+    assert json.loads(host.text(DISK)) == {"format": "qcow2", "virtual-size": 100 * GIB, "backing-filename": BASE}
+    assert {path: f"{host.disk()[path][0]:o}" for path in (BASE, DISK, SEED)} == {BASE: "644", DISK: "600", SEED: "600"}
+    seed = json.loads(host.text(SEED))
+    assert seed["label"] == "cidata"
+    network = json.loads(seed["files"]["network-config"])["ethernets"]
+    assert network["rail0"] == {"addresses": ["10.0.0.1/24"], "dhcp4": False, "match": {"macaddress": "02:00:00:00:00:01"},
+                                "mtu": 9000, "optional": True}  # fmt: skip
+    first, _newline, user = seed["files"]["user-data"].partition("\n")
+    assert first == "#cloud-config"
+    files = {one["path"]: one["content"] for one in json.loads(user)["write_files"]}
+    assert files["/etc/gpudirect/virtualTopology.xml"] == "<system/>\n"
+    assert "/run/nvidia-topologyd/virtualTopology.xml" in files["/etc/tmpfiles.d/gpudirect-nccl.conf"]
+    assert json.loads(seed["files"]["meta-data"])["local-hostname"] == "train-1"
+    assert not [path for path in host.disk() if "/seed-" in path]
+
+
+def test_a_disk_is_data(host: ImageHost) -> None:
+    go(host, ONE)
+    host.put(DISK, "what the guest wrote")
+    newer = {**IMAGE, "sha256": digest(NEWER)}
+    host.network = {URL: NEWER}
+    report = go(host, {"guest_images": [newer], "guest_disks": [{**GUEST, "size_gib": 200, "user": "other"}]})
+    assert host.text(DISK) == "what the guest wrote"
+    assert host.exists(BASE)
+    assert [note.partition(": ")[2].split(";")[0].split(" /")[0] for note in report.left.notes] == [
+        "stays over",
+        "keeps its size",
+    ]
+    assert not [change for change in report.plan.changes if "disk" in change.path]
+
+
+def test_a_guest_that_goes_takes_its_disk_with_consent_only(host: ImageHost) -> None:
+    found = host.disk()
+    go(host, TWO)
+    with pytest.raises(ConsentRequired, match="disrupts the guest"):
+        go(host, ONE, allow=Disruption.LINK)
+    go(host, ONE)
+    assert host.exists(BASE)
+    assert not host.exists(f"{FOLDER}/train-2.qcow2")
+    go(host, {})
+    assert host.disk() == found
+
+
+def test_a_disk_that_is_open_stays(host: ImageHost) -> None:
+    go(host, ONE)
+    host.open_files = {DISK: (4711,)}
+    with pytest.raises(HostRefused, match="is open, and its guest is to go .found process 4711"):
+        go(host, {})
+    assert host.exists(DISK)
+
+
+def test_an_image_that_lies_there_is_used_and_never_removed(host: ImageHost) -> None:
+    host.put("/srv/noble.img", UBUNTU)
+    intent = {
+        "guest_images": [{"name": "noble", "path": "/srv/noble.img", "sha256": digest(UBUNTU)}],
+        "guest_disks": [GUEST],
+    }
+    go(host, intent)
+    assert json.loads(host.text(DISK))["backing-filename"] == "/srv/noble.img"
+    go(host, {})
+    assert host.text("/srv/noble.img") == UBUNTU
+
+
+def test_tools_that_are_missing_are_waited_for(host: ImageHost) -> None:
+    host.path("/usr/bin/qemu-img").unlink()
+    assert [entry.waits_for for entry in go(host, ONE).plan.deferred] == ["qemu-img"]
+
+
+# Bad input -------------------------------------------------------------------------------
+
+STANDS_ON = json.dumps({"format": "qcow2", "virtual-size": GIB, "backing-filename": "/etc/shadow"})
+HAS_DATA = json.dumps(
+    {"format": "qcow2", "virtual-size": GIB, "format-specific": {"data": {"data-file": "/etc/shadow"}}}
+)
+FOREIGN = json.dumps({"format": "vmdk", "virtual-size": GIB})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (STANDS_ON, r"rests on another file \(backing-filename\).*'/etc/shadow'"),
+        (HAS_DATA, r"rests on another file \(data-file\)"),
+        (FOREIGN, "has a format that guests do not get .found vmdk"),
+        ('{"format": "qcow2"}', "is no image that qemu-img can read"),
+    ],
+    ids=["backing", "data", "format", "no_image"],
+)
+def test_an_image_that_may_not_be_used_is_thrown_away(host: ImageHost, text: str, words: str) -> None:
+    host.network = {URL: text}
+    with pytest.raises(ApplyFailed, match=words):
+        go(host, {**ONE, "guest_images": [{**IMAGE, "sha256": digest(text)}]})
+    assert [path for path in host.disk() if path.startswith(f"{FOLDER}/")] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"network": {}}, "cannot be fetched"),
+        ({"network": {URL: "another"}}, "is another file than the wanted one"),
+        ({"full": (FOLDER,)}, "No space left on device"),
+    ],
+    ids=["unreachable", "digest", "full"],
+)
+def test_a_file_that_does_not_come_leaves_nothing(host: ImageHost, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ApplyFailed, match=words):
+        go(replace(host, **changes), ONE)
+    assert [path for path in host.disk() if path.startswith(f"{FOLDER}/")] == []
+    assert go(host, ONE).verified
+
+
+def test_files_of_others_are_not_overwritten(host: ImageHost) -> None:
+    for path in (DISK, SEED):
+        host.put(path, "somebody's")
+    with pytest.raises(
+        HostRefused, match=r"train-1-seed\.iso: is there and is not ours(.|\n)*train-1\.qcow2: is there"
+    ):
+        go(host, ONE)
+    assert host.text(DISK) == "somebody's"
+
+
+def test_a_disk_that_comes_to_be_meanwhile_is_not_overwritten(host: ImageHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ImageHost, "_chmod", lambda self, argv: self.put(DISK, "somebody's"))
+    for _run in range(2):
+        with pytest.raises(ApplyFailed):
+            go(host, ONE)
+        assert host.text(DISK) == "somebody's"
+    go(host, {})
+    assert host.text(DISK) == "somebody's"
+
+
+def test_a_base_that_was_written_to_is_told(host: ImageHost) -> None:
+    go(host, ONE)
+    host.put(BASE, NEWER + " ")
+    with pytest.raises(HostRefused, match="was written to since it was verified"):
+        go(host, TWO)
+
+
+def test_a_disk_smaller_than_its_image(host: ImageHost) -> None:
+    with pytest.raises(
+        ApplyFailed, match=r"size_gib: is less than the image has \(found 2 GiB, wanted at least 3 GiB\)"
+    ):
+        go(host, with_guest(size_gib=2))
+
+
+@pytest.mark.parametrize(
+    ("intent", "words"),
+    [
+        ({"guest_images": [{"name": "a", "url": URL}]}, r"guest_images\[0\]\.sha256: is missing"),
+        ({"guest_images": [{**IMAGE, "path": "/srv/a"}]}, "is from a URL or at a path .found both"),
+        ({"guest_images": [{**IMAGE, "url": "file:///etc/shadow"}]}, "is no address of a file"),
+        ({"guest_images": [{**IMAGE, "url": "https://me:secret@host/a"}]}, "is no address of a file"),
+        ({"guest_images": [IMAGE, IMAGE]}, "is that of another image"),
+        ({"guest_images": [{**IMAGE, "sha256": "abc"}]}, "is no SHA-256"),
+        (with_guest(image="other"), r"names no image of guest_images \(found 'other', wanted noble\)"),
+        (with_guest(name="../x"), "cannot be the name of a file"),
+        ({**ONE, "guest_disks": [GUEST, {**GUEST, "name": "Train-1"}]}, "is that of another guest"),
+        (with_guest(interfaces=[GUEST["interfaces"][0]] * 2), "has a name or MAC address twice"),  # type: ignore[index]
+        (with_guest(user=None), "Name the user who has the keys"),
+        ({**ONE, "guest_image_folder": "images"}, "is no plain absolute path"),
+    ],
+)
+def test_options_that_cannot_be_meant(intent: dict[str, Any], words: str) -> None:
+    with pytest.raises(IntentError, match=words):
+        guest_image.parse(intent)
+
+
+# Cuts ------------------------------------------------------------------------------------
+
+
+def cuts(prepared: ImageHost, intent: dict[str, Any], root: Path) -> Iterator[ImageHost]:
+    """The machine after each possible cut of one run."""
+    counted = prepared.clone(root / "counted").revive()
+    go(counted, intent)  # type: ignore[arg-type]
+    total = len(counted.acts)
+    for number in range(1, total + 2):
+        host = prepared.clone(root / str(number))
+        host = host.die_before(number) if number <= total else host.die_after(total)
+        with pytest.raises(KilledHere):
+            go(host, intent)  # type: ignore[arg-type]
+        yield host.revive()  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("before", "intent"), [({}, TWO), (TWO, ONE), (ONE, {})], ids=["apply", "one_goes", "undo"])
+def test_next_run_completes_what_was_cut_off(host: ImageHost, before: Any, intent: Any, tmp_path: Path) -> None:
+    found = host.disk()
+    prepared = host.clone(tmp_path / "prepared")
+    go(prepared, before)  # type: ignore[arg-type]
+    whole = prepared.clone(tmp_path / "whole")
+    go(whole, intent)  # type: ignore[arg-type]
+    for cut in cuts(prepared, intent, tmp_path):  # type: ignore[arg-type]
+        again = cut.clone(Path(f"{cut.root}-again"))
+        go(cut, intent)
+        assert {**cut.disk(), RECORD: 0} == {**whole.disk(), RECORD: 0}
+        go(again, {})  # type: ignore[arg-type]
+        assert again.disk() == found
+
+
+def test_a_disk_that_was_made_outlives_a_cut(host: ImageHost, tmp_path: Path) -> None:
+    for cut in cuts(host, ONE, tmp_path):
+        if cut.exists(DISK):
+            cut.put(DISK, "what the guest wrote")
+            go(cut, ONE)
+            assert cut.text(DISK) == "what the guest wrote"
+
+
+def test_errors_are_of_a_known_kind(host: ImageHost) -> None:
+    with pytest.raises(GpudirectError):
+        go(
+            host,
+            {"guest_images": [{"name": "a", "path": "/srv/nowhere.img"}], "guest_disks": [{"name": "g", "image": "a"}]},
+        )
