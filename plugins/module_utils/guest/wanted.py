@@ -136,8 +136,10 @@ def parse(params: Mapping[str, Any]) -> Desired:
     parsed = _Parsed(problems)
     own = {name: one for name, one in params.items() if name in intent.SCHEMA.variables()}
     guests: Union[GuestIntent, None] = parsed.of(intent.parse, own)
-    paths = parsed.of(lambda: path_intent.parse({name: values[name] for name in _PATHS if values[name] is not None}))
-    ports = parsed.of(ports_of, params.get(PORTS_FIELD.name) or [])
+    # As they were given: a mistake is then told in the words of those who own the option, and once.
+    paths = parsed.of(path_intent.parse, {name: params[name] for name in _PATHS if params.get(name) is not None})
+    given = params.get(PORTS_FIELD.name)
+    ports = parsed.of(ports_of, given if isinstance(given, (list, tuple)) else [])
     drivers = parsed.of(drivers_of, values[DEVICES_FIELD.name])
     for wish in guests.wishes if guests else ():
         parsed.problems += _of_wish(wish)
