@@ -10,6 +10,8 @@ import pytest
 from tests.integration.booting import WATCH, ended, said
 from tests.integration.conftest import Node
 
+pytestmark = pytest.mark.slow
+
 # By the description of node-a: the switch of node 0, its root port, and what is plugged into its ports.
 ROOT, DISK_PORT, NIC_PORT, BAR_PORT, ATS_PORT = "20:00.0", "22:00.0", "22:01.0", "22:02.0", "22:03.0"
 UPSTREAM, DISK = "0000:21:00.0", "0000:23:00.0"
@@ -75,7 +77,6 @@ def test_a_failing_path_stops_the_host_by_name(converged: Node) -> None:
     converged.state = "converged"
 
 
-@pytest.mark.slow
 def test_without_the_argument_the_boot_unit_sets_the_words(converged: Node) -> None:
     run = converged.site(pci_path_acs="register")
     assert run.ok, run.text[-4000:]
@@ -94,7 +95,6 @@ def test_without_the_argument_the_boot_unit_sets_the_words(converged: Node) -> N
     converged.state = "unknown"
 
 
-@pytest.mark.slow
 def test_bare_metal_opens_the_ports_with_one_reboot_and_back(stock: Node) -> None:
     relax = [{"rule": "relaxed_ordering", "reason": "emulated"}]
     run = stock.site(gpudirect_mode="bare_metal", pci_path_relax=relax, **NO_DEVICES)
