@@ -322,7 +322,8 @@ def _with_names(
     if not changes:
         return []
     store = current.store
-    assert store is not None
+    if store is None:
+        raise AssertionError
     known = owned.get(NAMES, {"names": (), "entries": _entries(store)})
     names = sorted({*known["names"], *(name for group in groups for name in group.names)})
     record: dict[str, dict[str, Any]] = {NAMES: {"before": None, "names": names, "entries": known.get("entries", [])}}

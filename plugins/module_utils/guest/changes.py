@@ -133,7 +133,8 @@ class Present:
         elif not self.runs:
             yield from self._start(path)
         elif self._runs_as_before():
-            assert self.domain is not None
+            if self.domain is None:
+                raise AssertionError
             live, root = parse_xml(path, self.domain.live), parse_xml(path, self.wanted)
             why = _said("it runs as it was defined before", [*differences(root, live, ())])
             step = RestartStep(stop_of(self.desired, self.name), self._start_step())
@@ -142,7 +143,8 @@ class Present:
 
     def _runs_as_before(self) -> bool:
         """Whether it was started from another definition than the wanted one."""
-        assert self.domain is not None
+        if self.domain is None:
+            raise AssertionError
         path = path_of(self.name)
         return digest_of(parse_xml(path, self.domain.live)) != digest_of(parse_xml(path, self.wanted))
 

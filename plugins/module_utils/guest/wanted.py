@@ -145,7 +145,8 @@ def parse(params: Mapping[str, Any]) -> Desired:
         parsed.problems += _of_wish(wish)
     if parsed.problems:
         raise IntentError(dict.fromkeys(parsed.problems))
-    assert guests is not None
+    if guests is None:
+        raise AssertionError
     return Desired(
         guests,
         values["guest_stop"],

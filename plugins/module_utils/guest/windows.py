@@ -66,9 +66,11 @@ def power_of_two(size: int) -> int:
 def _sizes(machine: Machine, function: Function) -> Union[list[int], Unreadable]:
     if "bars" in function.unread:
         return Unreadable(function.unread["bars"])
-    own = [bar.size for bar in function.bars if bar.index in _REGIONS and not bar.flags & _IO]
+    own = [one_bar.size for one_bar in function.bars if one_bar.index in _REGIONS and not one_bar.flags & _IO]
     pf = machine.tree.get(function.physfn) if function.physfn is not None else None
     if own or pf is None or not isinstance(pf.sriov, Sriov):
         return own
     count = pf.sriov.register if isinstance(pf.sriov.register, int) else pf.sriov.total
-    return [bar.size // max(1, count) for bar in pf.bars if bar.index in _OF_VFS]  # the kernel tells the sum of all VFs
+    return [
+        one_bar.size // max(1, count) for one_bar in pf.bars if one_bar.index in _OF_VFS
+    ]  # the kernel tells the sum of all VFs

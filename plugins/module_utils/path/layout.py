@@ -188,12 +188,12 @@ def _framed(frame: Frame) -> PlacedFrame:
 
 
 def _width(box: Box) -> float:
-    words = [box.title, *box.lines, *(line for lines, _ in bands(box) for line in lines)]
+    words = [box.title, *box.lines, *(line for lines, _rest in bands(box) for line in lines)]
     return max(Text(0, 0, cut(one, MOST_COLUMNS)).width for one in words) + 2 * PAD
 
 
 def _height(box: Box) -> float:
-    marked = sum(BAND_GAP + LINE * len(lines) for lines, _ in bands(box))
+    marked = sum(BAND_GAP + LINE * len(lines) for lines, _rest in bands(box))
     return 2 * PAD + LINE * (1 + len(box.lines)) + marked - 2
 
 
@@ -259,7 +259,8 @@ def _chain(frames: Sequence[PlacedFrame], spot: Spot) -> list[Spot]:
 def _edge(frame: PlacedFrame, index: int) -> list[tuple[float, float]]:
     """The line from a box back to the one above it."""
     here = frame.boxes[index]
-    assert here.box.parent is not None
+    if here.box.parent is None:
+        raise AssertionError
     above = frame.boxes[here.box.parent]
     start, end = (above.x + above.width, above.port_y), (here.x, here.port_y)
     bend = here.x - GAP_X / 2

@@ -96,9 +96,13 @@ def bars_assigned(view: View) -> Looks:
             cause = one.unread.get("bars", "the input has none of them")
             yield Verdict.UNKNOWN, one.address, f"its regions are not known: {cause}", "an address for each"
             continue
-        lost = [bar for bar in one.bars if not bar.assigned and bar.index != _ROM and bar.index < _WINDOWS]
+        lost = [
+            one_bar
+            for one_bar in one.bars
+            if not one_bar.assigned and one_bar.index != _ROM and one_bar.index < _WINDOWS
+        ]
         if lost:
-            names = ", ".join(_region(bar.index, bar.size) for bar in lost)
+            names = ", ".join(_region(one_bar.index, one_bar.size) for one_bar in lost)
             yield Verdict.FAIL, one.address, f"no address for {names}", "an address for each"
         else:
             yield _OK
@@ -115,7 +119,7 @@ def bars_size(view: View) -> Looks:
     if least is None:
         return
     for gpu in view.devices.gpus:
-        largest = max((bar.size for bar in gpu.bars if bar.index < _ROM), default=0) // _MIB
+        largest = max((one_bar.size for one_bar in gpu.bars if one_bar.index < _ROM), default=0) // _MIB
         if "bars" in gpu.unread or not gpu.bars:
             yield Verdict.UNKNOWN, gpu.address, "its regions are not known", f"at least {least} MiB"
         elif largest < least:

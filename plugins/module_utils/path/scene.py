@@ -138,9 +138,9 @@ class _Stage:
             frame.boxes.append(Box("host bridge", title, ("host bridge",), tip, (), 0, None))
             self._add_below(frame, tops, len(frame.boxes) - 1)
         if len(quiet) > 1:
-            members = [self.tree.functions[one] for _, tops in quiet for one in self._all_below(tops)]
+            members = [self.tree.functions[one] for _rest, tops in quiet for one in self._all_below(tops)]
             words = f"{len(quiet)} other host bridges"
-            names = (words, *(labels.clean(name) for name, _ in quiet))
+            names = (words, *(labels.clean(name) for name, _rest in quiet))
             frame.boxes.append(Box("host bridge", words, (), names, (), 0, None))
             frame.boxes.append(self._together(members, 1, len(frame.boxes) - 1, ()))
 

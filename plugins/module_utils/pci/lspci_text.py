@@ -249,7 +249,8 @@ def _close(taking: _Taking, number: int, line: str, ends: bool) -> None:
         taking.line(number, line)
     elif _HEAD.match(line):
         taking.line(number, line)
-        assert taking.now is None or taking.now.line == number
+        if not (taking.now is None or taking.now.line == number):
+            raise AssertionError
         if taking.now is not None and not line.rstrip().endswith((")", "]")):
             taking.now.cut = True
         if taking.now is not None and "(rev " not in line:

@@ -77,7 +77,8 @@ class _Reading:
             advice = "It seems to be cut off: copy it again." if cut else _NO_TRUST
             problem = Problem(f"{self.name}:{error.lineno}", f"is no XML: {expat.ErrorString(error.code)}", advice)
             raise UnreadableState([problem]) from None
-        assert self.root is not None, "the parser takes no document without a root"
+        if self.root is None:
+            raise AssertionError("the parser takes no document without a root")
         return self.root
 
     def refuse(self, fact: str, found: str = "", wanted: str = "", advice: str = _NO_TRUST) -> None:
