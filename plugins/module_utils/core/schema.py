@@ -24,7 +24,7 @@ class Field:
     """One option. Its name is the inventory variable and the module's option alike: one name for one thing.
 
     ``fields`` are the options inside: of each entry of a list (``elements`` is ``dict``), or of a ``dict`` itself.
-    A ``dict`` without fields is any mapping.
+    A ``dict`` without fields is any mapping. ``public`` says that its value is no secret, though its name sounds like one.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Field:
     required: bool = False
     fields: tuple[Field, ...] = ()
     check: Check | None = None
+    public: bool = False
 
 
 @dataclass(frozen=True)
@@ -208,13 +209,15 @@ def _argument(entry: Field) -> dict[str, Any]:
         spec["elements"] = entry.elements
     if entry.fields:
         spec["options"] = {inner.name: _argument(inner) for inner in entry.fields}
+    if entry.public:
+        spec["no_log"] = False
     return spec
 
 
 def _option(entry: Field) -> dict[str, Any]:
     spec: dict[str, Any] = {"description": list(entry.description), "type": entry.kind}
     for key, value in _argument(entry).items():
-        if key != "options":
+        if key not in ("options", "no_log"):
             spec[key] = value
     if entry.fields:
         spec["options"] = {inner.name: _option(inner) for inner in entry.fields}

@@ -113,7 +113,7 @@ SHAPE_FIELDS = (
     Field("image", "str", ("Image that its disk is made from.",)),
     Field("disk_gib", "int", ("Size of its disk in GiB. Omitted: that of the image.",), minimum=1),
     Field("user", "str", ("User that it is reached as.",)),
-    Field("ssh_keys", "list", ("Public keys of that user.",), default=[], elements="str"),
+    Field("ssh_keys", "list", ("Public keys of that user.",), default=[], elements="str", public=True),
     Field("network", "str", ("Network of libvirt or bridge of the host that its first interface is on.",)),
     Field("networks", "list", ("Further networks.",), default=[], elements="dict"),
     Field("mac", "str", ("MAC address of its first interface. Omitted: derived from its name.",), check=canonical_mac),

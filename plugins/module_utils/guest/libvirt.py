@@ -9,6 +9,7 @@ resources need of it, so that tests play it by a fake.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -49,9 +50,6 @@ class Kind(Protocol):
     def start(self, name: str) -> None:
         """Start what is defined."""
 
-    def shutdown(self, name: str) -> None:
-        """Ask a guest to end; it takes its time and may refuse."""
-
     def destroy(self, name: str) -> None:
         """End it at once; its definition stays."""
 
@@ -62,10 +60,17 @@ class Kind(Protocol):
         """Whether libvirt starts it by itself."""
 
 
+class Domains(Kind, Protocol):
+    """Guests can be asked to end, too."""
+
+    def shutdown(self, name: str) -> None:
+        """Ask a guest to end; it takes its time and may refuse."""
+
+
 class Libvirt(Protocol):
     """A connection."""
 
-    domains: Kind
+    domains: Domains
     networks: Kind
     pools: Kind
 
@@ -106,12 +111,12 @@ class _Connection:
     """The binding's connection in our words."""
 
     def __init__(self, binding: Any, connection: Any) -> None:
-        self.domains: Kind = _Domains(binding, connection)
+        self.domains: Domains = _Domains(binding, connection)
         self.networks: Kind = _Networks(binding, connection)
         self.pools: Kind = _Pools(binding, connection)
 
 
-class _Kind:
+class _Kind(abc.ABC):
     """What domains, networks and pools have in common in the binding."""
 
     noun = ""
@@ -136,9 +141,6 @@ class _Kind:
 
     def start(self, name: str) -> None:
         self._said(f"start {name}", lambda: self._named(name).create())
-
-    def shutdown(self, name: str) -> None:
-        raise NotImplementedError(f"a {self.noun} is not asked to end")
 
     def destroy(self, name: str) -> None:
         self._said(f"destroy {name}", lambda: self._named(name).destroy())
@@ -170,20 +172,25 @@ class _Kind:
             one.XMLDesc(0) if active else "",
         )
 
+    @abc.abstractmethod
     def _listed(self) -> list[Any]:
-        raise NotImplementedError
+        """Those of this kind that there are."""
 
+    @abc.abstractmethod
     def _define(self, xml: str) -> None:
-        raise NotImplementedError
+        """Give libvirt a definition."""
 
+    @abc.abstractmethod
     def _named(self, name: str) -> Any:
-        raise NotImplementedError
+        """The one of a name."""
 
+    @abc.abstractmethod
     def _inactive(self) -> int:
-        raise NotImplementedError
+        """The flags with which it tells what is defined."""
 
+    @abc.abstractmethod
     def _gone(self) -> tuple[int, ...]:
-        raise NotImplementedError
+        """The codes of an error that says that one has gone."""
 
 
 class _Domains(_Kind):

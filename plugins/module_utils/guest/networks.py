@@ -113,7 +113,7 @@ def networks_of(given: Sequence[Union[Mapping[str, Any], None]]) -> tuple[Networ
         path = f"guest_networks[{index}]"
         if values is None:
             continue
-        one = Network(path, **dict(_told(values).items()))
+        one = Network(path, **_told(values))
         problems += _of_mode(path, values) + _of_dhcp(path, one)
         for twin in found:
             if twin.name == one.name or (twin.device and twin.device == one.device and NAT in (twin.mode, one.mode)):

@@ -149,7 +149,7 @@ def with_free_addresses(root: ET.Element, wanted: ET.Element) -> ET.Element:
 
     libvirt then gives them new ones. Their own controllers, and what is on those or on the main bus, stay where they are.
     """
-    ours = dict(_children(_devices(wanted)).items())
+    ours = _children(_devices(wanted))
     taken = {_place(one) for one in ours.values()}
     buses = {one.get("index") for one in ours.values() if one.tag == "controller" and one.get("type") == "pci"} - {"0"}
     for key, one in _children(_devices(root)).items():

@@ -67,7 +67,7 @@ _DISK = (
     Field("image", "str", ("Name of the image in O(guest_images).",), required=True),
     Field("size_gib", "int", ("Size of the disk in GiB. Omitted: that of the image.",), minimum=1),
     Field("user", "str", ("User that may become root; has keys and no password.",)),
-    Field("ssh_keys", "list", ("Public keys of that user.",), default=[], elements="str"),
+    Field("ssh_keys", "list", ("Public keys of that user.",), default=[], elements="str", public=True),
     Field("interfaces", "list", ("Network interfaces.",), default=[], elements="dict", fields=_INTERFACE),
     Field("topology", "str", ("Text of the topology file for NCCL.",)),
 )
