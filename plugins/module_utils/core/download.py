@@ -25,7 +25,7 @@ _PIECE = 1 << 20
 
 
 def fetch(url: str, target: str, sha256: str) -> None:
-    """Have the file at ``target``: what is there already with that digest is left."""
+    """Have the file at ``target``: what is there already with that digest is left. The caller makes its name durable."""
     if os.path.isfile(target) and _digest_of(target).hexdigest() == sha256:
         return
     part = os.path.join(os.path.dirname(target), f".gpudirect.{os.path.basename(target)}.part")
@@ -39,7 +39,6 @@ def fetch(url: str, target: str, sha256: str) -> None:
             )
         os.chmod(part, 0o644)
         os.replace(part, target)
-        _sync(os.path.dirname(target))
     except urllib.error.HTTPError as error:
         raise _unreachable(url, f"the server answers {error.code} {error.reason}") from error
     except (urllib.error.URLError, TimeoutError, ConnectionError, HTTPException) as error:
@@ -106,14 +105,6 @@ def _digest(stream: IO[bytes]) -> Any:
     while piece := stream.read(_PIECE):
         known.update(piece)
     return known
-
-
-def _sync(folder: str) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _unreachable(url: str, cause: str) -> CommandFailed:

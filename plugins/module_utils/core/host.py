@@ -329,6 +329,7 @@ class Host:
         """Have the file of a URL at a path, once its digest is the wanted one; goes on where an earlier call was cut off."""
         self._only_live(path)
         download.fetch(url, self.at(path), sha256)
+        _sync_folder(os.path.dirname(self.at(path)))
         self._restore_context(path)
 
     def sync(self) -> None:
