@@ -25,7 +25,10 @@ from tests.testinfra.wishes import Wishes, needs_serials, wishes_of
 NODES = "/sys/devices/system/node"
 ACPI_TABLES = "/sys/firmware/acpi/tables"
 UNKNOWN = "unknown: "
-PREFIXES = ("gpudirect_", "host_boot_", "kernel_", "kvm_", "pci_driver_", "pci_path_", "reboot_", "sriov_")
+PREFIXES = (
+    *("gpudirect_", "guest_", "host_boot_", "kernel_", "kvm_"),
+    *("pci_driver_", "pci_path_", "reboot_", "sriov_"),
+)
 
 
 class Check:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import yaml
 from ansible_collections.vela.gpudirect.plugins.module_utils import site
+
+from tests.testinfra import conftest
 
 PLAYBOOKS = Path(__file__).resolve().parents[3] / "playbooks"
 
@@ -17,6 +20,14 @@ def play(name: str) -> dict[str, Any]:
     first = document[0]
     assert isinstance(first, dict)
     return first
+
+
+def test_verification_is_told_the_variables_of_every_resource() -> None:
+    """Of one that is left out each check would find that it does not apply."""
+    pattern = re.compile(play("verify.yml")["vars"]["verify_pattern"])
+    for name in site.known_variables():
+        assert pattern.match(name), name
+        assert name.startswith(conftest.PREFIXES), name
 
 
 def test_rollback_wants_nothing_of_any_resource() -> None:
