@@ -37,11 +37,12 @@ SETS: Mapping[str, tuple[str, ...]] = {
 
 
 def asked_for(variables: Mapping[str, Any]) -> bool:
-    """Whether the inventory says anything about paths but that nothing is wanted; without that nothing is judged."""
-    own = {name: value for name, value in variables.items() if str(name).startswith(SCHEMA.prefix)}
-    return any(
-        value not in (None, []) and (name, value) != ("pci_path_acs", "unmanaged") for name, value in own.items()
-    )
+    """Whether the inventory says anything about paths; without that nothing is judged.
+
+    A value that is the usual one says nothing: after the first role of a round its defaults are variables like any other.
+    """
+    usual = {entry.name: entry.default for entry in SCHEMA.fields if entry.name.startswith(SCHEMA.prefix)}
+    return any(variables.get(name) not in (None, [], default) for name, default in usual.items())
 
 
 def paths(intent: Mapping[str, Any], host: Host, at_work: Iterable[str]) -> dict[str, Any]:

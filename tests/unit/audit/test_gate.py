@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.vela.gpudirect.plugins.module_utils import site
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import IntentError
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.host import Host
@@ -15,7 +16,8 @@ from ansible_collections.vela.gpudirect.plugins.plugin_utils import paths
 
 from tests.fixtures.p2p_hosts import built
 
-ASKED = {"pci_path_max_distance": "node"}
+ROOT = Path(__file__).resolve().parents[3]
+ASKED = {"pci_path_max_distance": "phb"}
 
 
 def host(folder: Path, name: str = "vela", **edits: Any) -> Host:
@@ -26,6 +28,12 @@ def test_an_inventory_that_says_nothing_of_paths_is_not_judged(tmp_path: Path) -
     broken = host(tmp_path, "bare")
     assert gate.paths({"gpudirect_mode": "passthrough_vm"}, broken, ()) == {}
     assert "paths" not in site.look({}, broken, check=True, previous={})
+
+
+def test_defaults_of_a_role_ask_for_nothing(tmp_path: Path) -> None:
+    defaults = yaml.safe_load((ROOT / "roles" / "pci_path" / "defaults" / "main.yml").read_text())
+    assert defaults
+    assert gate.paths(defaults, host(tmp_path, "bare"), ()) == {}
 
 
 def test_the_look_at_a_host_has_its_paths(tmp_path: Path) -> None:
