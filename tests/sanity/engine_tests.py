@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 
 # What only a control node has. Modules, action plugins and filters import ansible themselves.
@@ -28,7 +29,16 @@ def needs_control_node(name: str) -> bool:
     """Whether an import is out of reach on a target host."""
     if name.startswith("ansible_collections."):
         return not f"{name}.".startswith((f"{ENGINE}.", f"{PACKER}."))
+    if name.partition(".")[0] == "tests":
+        return any(map(needs_control_node, imported_by_part_of_tests(name)))
     return name.partition(".")[0] in CONTROL_NODE
+
+
+@functools.cache
+def imported_by_part_of_tests(name: str) -> frozenset[str]:
+    """What a module of the tests imports; nothing when the name is one within a module."""
+    file = Path(*name.split(".")).with_suffix(".py")
+    return frozenset(imported(ast.parse(file.read_text(encoding="utf-8"))) if file.is_file() else ())
 
 
 for file in sorted(Path("tests/unit").rglob("test_*.py")):
