@@ -189,7 +189,7 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     if desired.empty and not owned:
         return Plan()
     coming = _apart(current)
-    choice = choose(desired.entries, desired.ports, desired.replaced, current.tree, owned, coming)
+    choice = choose(desired.entries, desired.ports, desired.replaced, current.tree, owned, passing=coming)
     together = binding.group_problems(choice, current.tree, owned)
     shared = {address: one for address, one in together.items() if _group(current.tree, address) not in coming}
     if not current.live:

@@ -104,7 +104,8 @@ def choose(
     replaced: Sequence[str],
     tree: Tree,
     owned: Mapping[str, Any],
-    passing: frozenset[int] = frozenset(),
+    *,
+    passing: frozenset[int],
 ) -> Choice:
     """The devices of every entry, and all that speaks against any of them.
 
