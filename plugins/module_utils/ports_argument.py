@@ -62,9 +62,7 @@ def apart_after_boot(host: Host, intent: PathIntent) -> frozenset[Address]:
     machine = facts.machine_of(host)
     if not ports.member or acs.is_live(ports.member, machine.platform.arguments):
         return frozenset()
-    return frozenset(
-        address for address, want in p2p.wanted_words(machine, intent).items() if want.set_bits & ISOLATES
-    )
+    return frozenset(address for address, want in p2p.wanted_words(machine, intent).items() if want.set_bits & ISOLATES)
 
 
 def groups(
