@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.vela.gpudirect.plugins.module_utils import guest_image, host_boot, libvirt_guest, site
+from ansible_collections.vela.gpudirect.plugins.module_utils import guest_image, host_boot, libvirt_guest, site, sriov
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.change import Disruption
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.converge import converge
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import ConsentRequired, GpudirectError
+from ansible_collections.vela.gpudirect.plugins.module_utils.core.once import looking
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.owned import PATH as RECORD
+from ansible_collections.vela.gpudirect.plugins.module_utils.vf.links import SHOW
 from ansible_collections.vela.gpudirect.plugins.module_utils.vf.mac import stable_mac
 
 from tests.fixtures import image_hosts
@@ -41,6 +43,7 @@ def site_of(*shapes: dict[str, Any], allow: str = "guest", **more: Any) -> dict[
     return {"gpudirect_allow": allow, "host_boot_enabled": False, **shaped, **more}
 
 
+OPTIONS = {"guest_images": IMAGES, "guest_shapes": [GUEST]}
 ONE = site_of(GUEST)
 NONE = site_of()
 
@@ -111,6 +114,14 @@ def test_a_run_without_changes_looks_once(host: ImageHost, monkeypatch: pytest.M
     assert look(ONE, host)["msg"] == "as wanted"
     assert asked == ["domains"]
     assert [done.argv[0] for done in host.commands] == ["ip"]
+
+
+def test_a_look_asks_for_network_devices_once(host: ImageHost) -> None:
+    ports = {"sriov_ports": [{"select": {"vendor": "15b3"}, "vfs": 2}]}
+    with looking(host):
+        sriov.read(host, sriov.parse(ports))
+        guest_image.read(host, guest_image.parse({"guest_images": IMAGES, "guest_shapes": [GUEST], **ports}))
+    assert [done.argv for done in host.commands].count(SHOW) == 1
 
 
 def test_a_seed_that_changes_is_written_and_the_guest_runs_on(host: ImageHost) -> None:
@@ -213,6 +224,16 @@ def test_a_host_without_libvirt_is_waited_for(host: ImageHost) -> None:
         ("guest_image", "kvm"),
         ("libvirt_guest", "kvm"),
     }
+
+
+def test_a_disk_that_libvirt_never_heard_of_goes_without_libvirt(host: ImageHost) -> None:
+    """A run was cut off between disk and guest, and then the host was given up."""
+    converge(guest_image, OPTIONS, host, allow=Disruption.NOTHING, check=False)
+    assert host.exists(DISK)
+    host.libvirt.there = False
+    converge(guest_image, {}, host, allow=Disruption.GUEST, check=False)
+    assert not host.exists(DISK)
+    assert not host.owned()
 
 
 # MAC addresses of rails ------------------------------------------------------------------
