@@ -3,6 +3,7 @@
 here=$(dirname "$0") out=$1 engine=$(mktemp -d)
 ln -s "$PWD/plugins/module_utils" "$engine/gpudirect"
 processor=$(sed -n '1,/^model\t/s/^\(cpu family\|model\)\t*: *//p' /proc/cpuinfo)
+# shellcheck disable=SC2086  # two words
 PYTHONPATH=$engine python3 "$here/make_files.py" "$out" "$(nproc)" $processor
 export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,ENV
 for name in none flat switch second_node untold elsewhere; do
