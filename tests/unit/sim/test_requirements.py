@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sim.build import read_list
+from sim.lists import read_list
 
 ROOT = Path(__file__).resolve().parents[3]
 
