@@ -24,7 +24,7 @@ from sim.places import Rack, cache_folder
 from sim.requirements import debian_mirror, install_missing
 
 KEY_LENGTH = 16
-BUILDERS = tuple(Path(module.__file__) for module in (build, guest_image, partitions))
+BUILDERS = tuple(Path(str(module.__file__)) for module in (build, guest_image, partitions))
 
 
 @dataclass(frozen=True)
