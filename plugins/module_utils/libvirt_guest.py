@@ -23,6 +23,7 @@ from .core.owned import Owned
 from .early.files import is_vfio
 from .guest import acts, domain_xml, found, record, resources, wanted
 from .guest.changes import Present, held_devices, is_ours, removal, stranger
+from .guest.drain import drained
 from .guest.found import Current, devices_of
 from .guest.intent import Wish
 from .guest.model import model_of
@@ -53,11 +54,13 @@ def read(host: Host, desired: Desired) -> Current:
 def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     """Guests that go, then definitions, then restarts and starts."""
     records = record.by_name(owned)
-    if not desired.guests.wishes and not records:
+    if not (desired.guests.wishes or records or desired.drain):
         return Plan()
     if not current.live:
         why = "guests are told by the running libvirt only; this is a captured tree"
         return Plan(deferred=(Deferred(SCHEMA.name, "the running host", why),))
+    if desired.drain:
+        return drained(desired, current, records)
     if current.without:
         return Plan(deferred=(Deferred(SCHEMA.name, "kvm", current.without),))
     return _Guests(desired, current, records).plan()

@@ -43,7 +43,7 @@ class Current:
 
 def read(host: Host, desired: Desired, records: Mapping[str, Mapping[str, Any]]) -> Current:
     """The host as guests see it; nothing is read where no guest is asked for and none was made."""
-    if not desired.guests.wishes and not records:
+    if not (desired.guests.wishes or records or desired.drain):
         return Current()
     if host.captured:
         return Current(live=False)
@@ -52,6 +52,8 @@ def read(host: Host, desired: Desired, records: Mapping[str, Mapping[str, Any]])
         domains, networks = door.domains.all(), door.networks.all()
     except libvirt.NotThere as error:
         return Current(without=error.problems[0].fact)
+    if desired.drain:  # whatever the host's devices are like, its guests can be stopped
+        return Current(domains=domains)
     ours = [name for name in {*records, *(wish.shape.name for wish in desired.guests.wishes)} if name in domains]
     files = {path for wish in desired.guests.wishes for path in desired.files_of(wish).all}
     files |= {path for record in records.values() for path in record.get("files", ())}

@@ -48,6 +48,16 @@ OWN_FIELDS = (
         default=GRACEFUL,
         choices=(GRACEFUL, FORCE),
     ),
+    Field(
+        "guest_drain",
+        "bool",
+        (
+            "Whether the host is drained: every guest that was made here is wanted not running, now and after a boot, whatever",
+            "O(guest_shapes) says. Definitions, disks and networks stay, and nothing else of guests is changed meanwhile.",
+            "C(playbooks/drain.yml) sets it for its run; the next run without it brings the guests back.",
+        ),
+        default=False,
+    ),
     Field("guest_stop_timeout_s", "int", ("How long a guest may take to end.",), default=300, minimum=1),
     Field(
         "guest_image_folder",
@@ -88,6 +98,7 @@ class Desired:
     pages: bool = False
     iommu: bool = False
     replaced: frozenset[str] = frozenset()
+    drain: bool = False
 
     @property
     def present(self) -> tuple[Wish, ...]:
@@ -160,6 +171,7 @@ def parse(params: Mapping[str, Any]) -> Desired:
         bool(values[PAGES_FIELD.name]),
         values[IOMMU_FIELD.name] != "unmanaged",
         frozenset(values[REPLACED_FIELD.name]),
+        values["guest_drain"],
     )
 
 
