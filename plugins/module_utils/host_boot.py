@@ -240,7 +240,7 @@ def read(host: Host, desired: Desired) -> Current:
         texts,
         None if engine is None else digest_of(engine),
         enabled,
-        None if nothing else systemd.read(host, units.UNITS),
+        None if nothing or desired.drains else systemd.read(host, units.UNITS),
         frozenset(folder for folder in folders if folder and host.exists(folder)),
         {} if nothing else {path: why for path in (*FILES, units.ENGINE) if (why := host.refuses_write(path))},
         isinstance(status := host.status(intent.PATH), Status) and status.mode & 0o077 != 0,
