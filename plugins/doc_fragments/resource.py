@@ -59,6 +59,7 @@ class ModuleDocFragment:
     KVM: str = _options(kvm.SCHEMA)
     GUEST_IMAGE: str = _options(guest_image.SCHEMA)
     HOST_BOOT: str = _options(host_boot.SCHEMA)
+    GUEST_PLACEMENT: str = _fragment({**libvirt_guest.SCHEMA.options(), **_site(site.ROOT_FIELD)})
     LIBVIRT_GUEST: str = _options(libvirt_guest.SCHEMA)
     LIBVIRT_NETWORK: str = _options(libvirt_network.SCHEMA)
     LIBVIRT_POOL: str = _options(libvirt_pool.SCHEMA)

@@ -29,7 +29,7 @@ from .guest.intent import Wish
 from .guest.model import model_of
 from .guest.options import Disk, Firmware, Network, Options, Topology
 from .guest.pending import pending
-from .guest.placed import Given, Part, Placed, Refused, Shape
+from .guest.placed import Given, Part, Placed, Placements, Refused, Shape
 from .guest.wanted import DEFINED, GONE, RUNNING, Desired
 from .pci.tree import Function
 
@@ -64,6 +64,13 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     if current.without:
         return Plan(deferred=(Deferred(SCHEMA.name, "kvm", current.without),))
     return _Guests(desired, current, records).plan()
+
+
+def placements(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Placements:
+    """Where the guests of a host are, or would be placed by the next run. Pure; ``plan`` goes by the same answers."""
+    guests = _Guests(desired, current, record.by_name(owned))
+    placed = guests.placed()
+    return Placements(tuple(placed), tuple(guests.refused), tuple(guests.deferred))
 
 
 def apply(change: Change, host: Host) -> None:
@@ -137,6 +144,13 @@ class _Guests:
     # Guests that are to be there -----------------------------------------------------------
 
     def _present(self) -> list[Present]:
+        wishes = {wish.shape.name: wish for wish in self.desired.present}
+        made = (self._made(wishes[one.shape.name], one) for one in self.placed())
+        # A guest on record comes before one that may get what it gives up.
+        return sorted((one for one in made if one is not None), key=lambda one: not one.record)
+
+    def placed(self) -> list[Placed]:
+        """What each guest gets; those that cannot be placed are among the refused and deferred."""
         wishes = {wish.shape.name: wish for wish in self.desired.present if self._may_be(wish)}
         waits = pending(self.desired, self.current)
         if waits:
@@ -145,10 +159,7 @@ class _Guests:
                 why = f"{waits[0][1]}; guests that wait for it: {', '.join(new)}"
                 self.deferred.append(Deferred(SCHEMA.name, waits[0][0], why))
             wishes = {name: wish for name, wish in wishes.items() if name not in new}
-        answers = self._answers(wishes)
-        made = (self._made(wishes[one.shape.name], one) for one in answers)
-        # A guest on record comes before one that may get what it gives up.
-        return sorted((one for one in made if one is not None), key=lambda one: not one.record)
+        return self._answers(wishes)
 
     def _may_be(self, wish: Wish) -> bool:
         """Whether nothing speaks against a guest before it is placed."""

@@ -48,7 +48,14 @@ def _stops(desired: Desired, running: list[str]) -> Iterator[Change]:
     for index, name in enumerate(running):
         step = replace(stop_of(desired, name), others=() if index else tuple(running[1:]), waited=index > 0)
         yield Change(
-            f"{path_of(name)}.state", "running", "shut off", _WHY, Disruption.GUEST, step=step, attended=True, apart=True
+            f"{path_of(name)}.state",
+            "running",
+            "shut off",
+            _WHY,
+            Disruption.GUEST,
+            step=step,
+            attended=True,
+            apart=True,
         )
 
 

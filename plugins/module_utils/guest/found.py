@@ -18,7 +18,7 @@ from ..pci.tree import Tree
 from . import complaints, libvirt, resources
 from .libvirt import Thing
 from .owned_xml import parse_xml
-from .placed import HostNode
+from .placed import HostNode, Placed
 from .wanted import Desired
 
 _WIDTH = re.compile(r"^address sizes\s*:\s*(\d+) bits physical", re.MULTILINE)
@@ -69,6 +69,12 @@ def read(host: Host, desired: Desired, records: Mapping[str, Mapping[str, Any]])
         {name: _log(host, name) for name in ours if domains[name].active},
         int(width[1]) if width else None,
     )
+
+
+def of_tree(host: Host, kept: Iterable[Placed]) -> Current:
+    """A captured tree as placement sees it. No libvirt is asked: guests on record are taken to run, those of others are not known."""
+    nodes = resources.given_back(resources.read(host), kept)
+    return Current(facts.machine_of(host, facts.name_of(host)), nodes, live=False)
 
 
 def _bridges(host: Host, names: Iterable[Union[str, None]]) -> frozenset[str]:

@@ -9,6 +9,8 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..core.change import Deferred
+from ..core.errors import Problem
 from ..pci.address import Address
 
 
@@ -92,3 +94,12 @@ class Refused:
 
     shape: Shape
     reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Placements:
+    """All guests of a host: those that are placed, what speaks against others, and what new ones still wait for."""
+
+    placed: tuple[Placed, ...] = ()
+    refused: tuple[Problem, ...] = ()
+    deferred: tuple[Deferred, ...] = ()

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 from ansible_collections.vela.gpudirect.plugins.module_utils import host_boot, kvm, scope, site
-from ansible_collections.vela.gpudirect.plugins.module_utils.core.change import Awaiting, Change, Deferred, Disruption, Plan
+from ansible_collections.vela.gpudirect.plugins.module_utils.core.change import (
+    Awaiting,
+    Change,
+    Deferred,
+    Disruption,
+    Plan,
+)
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.converge import Report
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import HostRefused
 from ansible_collections.vela.gpudirect.plugins.module_utils.path import gate

@@ -196,7 +196,9 @@ def test_no_boot_starts_a_guest_of_a_drained_host(installed: FakeGuestHost, caps
     assert running(installed) == sorted(NAMES)
 
 
-def test_a_boot_stops_no_guest_and_the_watch_tells_it(installed: FakeGuestHost, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_boot_stops_no_guest_and_the_watch_tells_it(
+    installed: FakeGuestHost, capsys: pytest.CaptureFixture[str]
+) -> None:
     installed.put(boot_intent.PATH, boot_intent.render(site.lost_at_boot(DRAIN)))
     assert main(["guests"], installed) == 0
     assert running(installed) == sorted(NAMES)
