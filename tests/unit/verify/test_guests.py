@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -306,3 +307,30 @@ def test_networks_and_pools(name: str, command: str, there: str) -> None:
     one = host(**{name: [{"name": there}]})
     one.answers = {}
     assert said(one)[0] == "FAIL"
+
+
+def test_one_command_tells_all_guests(tmp_path: Path) -> None:
+    """The shell's part, with a virsh that answers for two guests, one of which has a name of two words."""
+    stub = tmp_path / "virsh"
+    stub.write_text(
+        "#!/bin/sh\n"
+        'case "$3" in\n'
+        'list) printf "two\\nan other\\n\\n" ;;\n'
+        'dominfo) printf "Name: %s\\nState:          shut off\\nAutostart:      disable\\n\\n" "$4" ;;\n'
+        'dumpxml) [ "$4" = --inactive ] && printf "<domain><name>%s</name></domain>\\n" "$5" || exit 1 ;;\n'
+        "esac\n"
+    )
+    stub.chmod(0o755)
+    done = subprocess.run(
+        ["sh", "-c", seen.DOMAINS],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = seen.domains_of(done.stdout)
+    assert list(found) == ["two", "an other"]
+    for name, one in found.items():
+        assert (one.state, one.runs, one.info["Autostart"]) == ("shut off", False, "disable")
+        ((word, root),) = one.documents
+        assert (word, root.findtext("name")) == ("as defined", name)
