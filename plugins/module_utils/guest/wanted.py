@@ -53,7 +53,7 @@ OWN_FIELDS = (
         "bool",
         (
             "Whether the host is drained: every guest that was made here is wanted not running, now and after a boot, whatever",
-            "O(guest_shapes) says. Definitions, disks and networks stay, and nothing else of guests is changed meanwhile.",
+            "O(guest_shapes) says. Definitions, disks, placements and networks stay, and no definition is changed meanwhile.",
             "C(playbooks/drain.yml) sets it for its run; the next run without it brings the guests back.",
         ),
         default=False,
