@@ -10,13 +10,13 @@ from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
-from ansible_collections.vela.gpudirect.plugins.module_utils import libvirt_guest
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import GpudirectError, IntentError, Problem
+from ansible_collections.vela.gpudirect.plugins.module_utils.guest import overview
 from ansible_collections.vela.gpudirect.plugins.module_utils.site import ROOT_FIELD
 from ansible_collections.vela.gpudirect.plugins.plugin_utils import inventory
 
 _NAME = "vela.gpudirect.guest_placement"
-_OPTIONS = frozenset({"report_only", ROOT_FIELD.name, *libvirt_guest.SCHEMA.variables()})
+_OPTIONS = frozenset({"report_only", ROOT_FIELD.name, *overview.SCHEMA.variables()})
 
 
 class ActionModule(ActionBase):
@@ -30,7 +30,7 @@ class ActionModule(ActionBase):
         variables, given = task_vars or {}, dict(self._task.args)
         try:
             self._check(given)
-            options = inventory.options(self._templar, variables, given, libvirt_guest.SCHEMA, libvirt_guest.parse)
+            options = inventory.options(self._templar, variables, given, overview.SCHEMA, overview.parse)
         except GpudirectError as error:
             return inventory.refusal(error)
         arguments = {"intent": json.dumps(options, sort_keys=True)}

@@ -88,7 +88,7 @@ msg:
 import json
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vela.gpudirect.plugins.module_utils import libvirt_guest, site
+from ansible_collections.vela.gpudirect.plugins.module_utils import site
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.edge import failure
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import GpudirectError
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.host import Host
@@ -96,7 +96,7 @@ from ansible_collections.vela.gpudirect.plugins.module_utils.guest import overvi
 
 # The action plugin reads all of them, and sends what it has read as the intent.
 OPTIONS = {
-    **libvirt_guest.SCHEMA.argument_spec(),
+    **overview.SCHEMA.argument_spec(),
     site.ROOT_FIELD.name: site.SCHEMA.argument_spec()[site.ROOT_FIELD.name],
     "intent": {"type": "str"},
     "report_only": {"type": "bool", "default": False},

@@ -11,15 +11,20 @@ from typing import Any
 from .. import libvirt_guest
 from ..core.host import Host
 from ..core.owned import Owned
+from ..core.schema import Schema
 from ..path.labels import counted
 from ..path.routes import Routes
 from ..pci.address import Address
-from . import found, record
+from . import found, record, wanted
 from .found import Current
 from .intent import Wish
 from .placed import Given, Part, Placed, Placements
 from .wanted import Desired
 
+# Where a guest is placed does not depend on how it is stopped, run, or whether it is to run at all.
+_OF_RUNNING = ("guest_stop", "guest_stop_timeout_s", "guest_drain", "guest_emulator", "guest_image_folder")
+SCHEMA = Schema("guest_placement", "guest_", tuple(one for one in wanted.SCHEMA.fields if one.name not in _OF_RUNNING))
+parse = wanted.parse
 PLACED, REFUSED, WAITS = "placed", "refused", "waits"
 _OF_TREE = (
     "A captured tree: libvirt was not asked, guests on record are taken to run, and guests of others are not known."
@@ -28,7 +33,7 @@ _OF_TREE = (
 
 def looked(options: Mapping[str, Any], host: Host) -> dict[str, Any]:
     """The result for a host, live or captured; it is only read."""
-    desired = libvirt_guest.parse(options)
+    desired = parse(options)
     owned = Owned.load(host).of(libvirt_guest.SCHEMA.name)
     records = record.by_name(owned)
     kept = [record.placed_in(name, one) for name, one in records.items()]

@@ -43,7 +43,9 @@ def placed(folder: Path, variables: dict[str, Any], **options: Any) -> tuple[int
 
 def test_placement_is_shown_with_its_distances(tmp_path: Path) -> None:
     # The variables of the host; templates in them are resolved.
-    code, text = placed(tmp_path, {**guests(shape("{{ inventory_hostname }}-train")), "guest_reserved_cpus": "0-1"})
+    code, text = placed(
+        tmp_path, {**guests(shape("{{ inventory_hostname }}-train")), "guest_reserved_cpus": "0-1", "guest_drain": True}
+    )
     assert code == 0, text
     assert "guests: 1 placed" in text
     assert "here-train: new: 1 GPU, 1 VF, 4 vCPUs, 8 GiB in pages of 1 GiB" in text
