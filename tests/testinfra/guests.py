@@ -55,6 +55,7 @@ class Wish:
     memory_kib: int = 0
     page_kib: int = 1048576
     topology: str = "switches"
+    autostart: bool = True
 
     @property
     def devices(self) -> bool:
@@ -80,6 +81,7 @@ def _wish(one: Mapping[str, Any], drained: bool) -> Wish:
         int(one["memory_gib"]) << 20,
         PAGE_KIB[one.get("page_size") or "1G"],
         one.get("topology") or "switches",
+        str(one.get("autostart", True)).lower() not in ("false", "no"),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ from tests.testinfra.wishes import Wishes
 
 Read = Callable[[str], "str | None"]
 VIRSH = "virsh dumpxml"
+STARTER, INTENT = "gpudirect-guests.service", "/etc/gpudirect/intent.json"
 FOLDER = "/var/lib/libvirt/images"
 
 
@@ -100,6 +102,21 @@ def test_libvirt_starts_no_guest_by_itself(present: Guests, check: Check) -> Non
         f"off: {', '.join(present.names)}",
         "virsh dominfo",
     )
+
+
+def test_boots_start_guests_or_none_of_a_drained_host(guests: Guests, host: Host, read: Read, check: Check) -> None:
+    if str(guests.variables.get("host_boot_enabled", True)).lower() in ("false", "no"):
+        check.does_not_apply("host_boot_enabled is false")
+    drained = any(one.state == "drained" for one in guests.wishes)
+    if not drained and not any(one.state == "running" and one.autostart for one in guests.wishes):
+        check.does_not_apply("no guest is to be started by a boot")
+    # The host's own intent for its boots; one that is not there starts none.
+    kept = json.loads(read(INTENT) or "{}").get("options", {})
+    wrong = [] if kept.get("guest_drain", False) is drained or not kept else ["another word on guest_drain"]
+    state = host.run(f"systemctl is-enabled {STARTER}").stdout.strip() or "unknown to systemd"
+    wrong += [] if drained or state == "enabled" else [f"{STARTER} is {state}"]
+    wanted = "no guest started by a boot" if drained else f"guests started by {STARTER}"
+    told(check, wrong, wanted, wanted, INTENT)
 
 
 def test_h30_guests_have_the_declared_devices(present: Guests, wishes: Wishes, check: Check) -> None:

@@ -66,9 +66,15 @@ def host(domains: str | None = None, **variables: Any) -> FakeHost:
         "list --all": Ran(printed("two") if domains is None else domains),
         "numa_maps": Ran(MAPS),
         "stat -L": Ran("4096\n"),
+        "is-enabled": Ran("enabled\n"),
     }
     files = {f"{NODES}/node{node}/cpulist": text for node, text in CPUS.items()}
+    files[checks.INTENT] = '{"version": 1, "options": {"guest_shapes": []}}'
     return FakeHost({"guest_shapes": [TWO], **variables}, answers, {**files, f"{seen.LOGS}/two.log": LOG})
+
+
+# Those that need no guest to be there.
+OF_ALL = ("test_guests_are_there_and_run_as_declared", "test_boots_start_guests_or_none_of_a_drained_host")
 
 
 def run(one: FakeHost, name: str, devices: dict[str, Function] | None = None) -> tuple[str, str]:
@@ -76,7 +82,7 @@ def run(one: FakeHost, name: str, devices: dict[str, Function] | None = None) ->
 
     def called(check: Check) -> None:
         found = checks.guests_of(one, check)  # type: ignore[arg-type]
-        if name != "test_guests_are_there_and_run_as_declared":
+        if name not in OF_ALL:
             found = checks.present_of(found, check)
         given: dict[str, Any] = {
             "guests": found, "present": found, "check": check, "host": one, "read": one.read, "nodes_with_memory": [0, 1],
@@ -219,13 +225,31 @@ def test_states_are_compared(wanted: dict[str, Any], info: str, good: bool) -> N
 def test_a_guest_that_is_not_there_fails_by_state_and_nothing_else_applies() -> None:
     one = host("")
     assert "two: not there (wanted running)" in run(one, "test_guests_are_there_and_run_as_declared")[1]
-    for name in EVERY[1:]:
+    for name in [one for one in EVERY if one not in OF_ALL]:
         assert run(one, name) == ("-", "no guest that is to be there is defined")
 
 
 def test_autostart_of_libvirt_fails() -> None:
     one = host(printed("two", INFO.replace("disable", "enable")))
     assert run(one, "test_libvirt_starts_no_guest_by_itself")[0] == "FAIL"
+
+
+def test_what_boots_do_with_guests() -> None:
+    name = OF_ALL[1]
+    one = host()
+    one.answers["is-enabled"] = Ran("disabled\n", 1)
+    assert f"{checks.STARTER} is disabled" in run(one, name)[1]
+    drained = host(guest_drain=True)
+    assert "found another word on guest_drain" in run(drained, name)[1]
+    drained.files[checks.INTENT] = '{"options": {"guest_drain": true}}'
+    assert run(drained, name) == ("OK", "no guest started by a boot")
+    left = host()
+    left.files[checks.INTENT] = '{"options": {"guest_drain": true}}'
+    assert run(left, name)[0] == "FAIL"
+    del drained.files[checks.INTENT]
+    assert run(drained, name)[0] == "OK"
+    assert run(host(host_boot_enabled=False), name) == ("-", "host_boot_enabled is false")
+    assert run(host(guest_shapes=[{**TWO, "autostart": False}]), name)[0] == "-"
 
 
 @pytest.mark.parametrize("driver", ["nvidia", ""])
