@@ -16,10 +16,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sim.commands import run
+from sim.emulator import Emulator
+from sim.guest_image import build_guest
+from sim.lists import read_list
+from sim.partitions import MIB, make_esp, partition, put
 
 SUITE = "trixie"
 ROOT_UUID = "c0ffee00-7e1a-4a00-8000-000000000001"
-MIB = 1024 * 1024
 DISK_MIB = 8192
 ESP_START_MIB = 1
 ESP_MIB = 64
@@ -53,17 +56,13 @@ def build_image(recipe: Path, work: Path, mirror: str | None, say: Say) -> None:
     _bootstrap(recipe, tree, mirror, log)
     say("configuring the boot loader")
     _configure(recipe, tree, log)
+    _take_emulator(tree, work / "emulator", log)
+    say("making the guests' image")
+    build_guest(recipe, tree, Emulator(work / "emulator"), work, log)
     say("assembling the disk")
     _assemble(tree, work / "base.img", work, log)
-    _take_emulator(tree, work / "emulator", log)
     shutil.copytree(tree / "boot", work / "boot")
     shutil.rmtree(tree)
-
-
-def read_list(path: Path) -> list[str]:
-    """Return the lines of a list file without comments and blanks."""
-    lines = (line.split("#")[0].strip() for line in path.read_text().splitlines())
-    return [line for line in lines if line]
 
 
 def _bootstrap(recipe: Path, tree: Path, mirror: str | None, log: Path) -> None:
@@ -150,18 +149,13 @@ def _write_boot_menu(recipe: Path, tree: Path, log: Path) -> None:
 def _assemble(tree: Path, disk: Path, work: Path, log: Path) -> None:
     esp = work / "esp.img"
     _make_esp(tree, esp, log)
-    with disk.open("wb") as whole:
-        whole.truncate(DISK_MIB * MIB)
-    layout = work / "layout"
-    layout.write_text(
-        "label: gpt\n"
-        f"start={ESP_START_MIB}MiB, size={ESP_MIB}MiB, type=uefi\n"
-        f"start={ROOT_START_MIB}MiB, size={ROOT_MIB}MiB, type=linux\n"
+    layout = (
+        "label: gpt",
+        f"start={ESP_START_MIB}MiB, size={ESP_MIB}MiB, type=uefi",
+        f"start={ROOT_START_MIB}MiB, size={ROOT_MIB}MiB, type=linux",
     )
-    run(["sh", "-c", 'sfdisk -q "$1" < "$2"', "sh", str(disk), str(layout)], log=log)
-    with disk.open("r+b") as whole:
-        whole.seek(ESP_START_MIB * MIB)
-        whole.write(esp.read_bytes())
+    partition(disk, DISK_MIB, layout, log)
+    put(esp, disk, ESP_START_MIB)
     # Lazy initialisation would have every host write its empty inode tables into its overlay.
     extended = f"offset={ROOT_START_MIB * MIB},lazy_itable_init=0,lazy_journal_init=0"
     run(
@@ -171,22 +165,14 @@ def _assemble(tree: Path, disk: Path, work: Path, log: Path) -> None:
         ],
         log=log,
     )
-    esp.unlink()
-    layout.unlink()
 
 
 def _make_esp(tree: Path, esp: Path, log: Path) -> None:
     config = esp.with_name("grub.cfg")
     config.write_text(ESP_GRUB_CFG)
     loader = tree / "usr/lib/grub/x86_64-efi/monolithic/grubx64.efi"
-    run(["mkfs.vfat", "-F", "32", "-n", "ESP", "-C", str(esp), str(ESP_MIB * 1024)], log=log)
-    run(["mmd", "-i", str(esp), "::EFI", "::EFI/BOOT", "::EFI/debian"], log=log)
-    for source, target in (
-        (loader, "EFI/BOOT/BOOTX64.EFI"),
-        (loader, "EFI/debian/grubx64.efi"),
-        (config, "EFI/debian/grub.cfg"),
-    ):
-        run(["mcopy", "-i", str(esp), str(source), f"::{target}"], log=log)
+    files = {"EFI/BOOT/BOOTX64.EFI": loader, "EFI/debian/grubx64.efi": loader, "EFI/debian/grub.cfg": config}
+    make_esp(esp, ESP_MIB, files, log)
     config.unlink()
 
 

@@ -12,11 +12,11 @@ import os
 import shutil
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sim import build
+from sim import build, guest_image, partitions
 from sim.build import Say, build_image
 from sim.emulator import Emulator
 from sim.errors import RackError
@@ -24,6 +24,7 @@ from sim.places import Rack, cache_folder
 from sim.requirements import debian_mirror, install_missing
 
 KEY_LENGTH = 16
+BUILDERS = tuple(Path(str(module.__file__)) for module in (build, guest_image, partitions))
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,11 @@ class Image:
         return lock
 
 
-def recipe_key(recipe: Path, builder: Path = Path(build.__file__)) -> str:
+def recipe_key(recipe: Path, builders: Sequence[Path] = BUILDERS) -> str:
     """Return the hash over every file that decides what is in the image."""
     digest = hashlib.sha256()
     files = sorted((path.relative_to(recipe).as_posix(), path) for path in recipe.rglob("*") if path.is_file())
-    for name, path in [*files, ("", builder)]:
+    for name, path in [*files, *((f"/{path.name}", path) for path in builders)]:
         content = hashlib.sha256(path.read_bytes()).hexdigest()
         runs = bool(path.stat().st_mode & stat.S_IXUSR)
         digest.update(f"{name}\0{runs}\0{content}\n".encode())

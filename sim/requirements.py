@@ -10,9 +10,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from sim.build import Say, read_list
+from sim.build import Say
 from sim.commands import run, run_undisturbed
 from sim.errors import RackError
+from sim.lists import read_list
 
 
 def debian_mirror() -> str | None:

@@ -20,8 +20,8 @@ from .guest.libvirt import Thing
 from .guest.networks import ACTIVE, BRIDGE, HOSTDEV, NAT, NETWORKS_FIELD, OVS, Network, networks_of, render
 from .guest.owned_xml import parse_xml
 from .guest.things import Things, Wanted
-from .vf.links import SHOW, Links, parse_links
-from .vf.reach import protected
+from .vf.links import Links
+from .vf.reach import network_devices, protected
 
 SCHEMA = Schema("libvirt_network", "guest_networks", (NETWORKS_FIELD,))
 _SECTIONS = ("ip", "mtu", "vlan", "virtualport")
@@ -70,7 +70,7 @@ def read(host: Host, desired: Desired) -> Current:
         door = libvirt.reached(host)
     except libvirt.NotThere as error:
         return Current(without=error.problems[0].fact)
-    links = parse_links(SHOW, host.look([*SHOW]).out)
+    links = network_devices(host)
     return Current(door.networks.all(), door.domains.all(), links, protected(host, links))
 
 

@@ -19,8 +19,15 @@ from .guest.libvirt import Thing
 from .guest.networks import ACTIVE, GONE, check_name
 from .guest.owned_xml import parse_xml
 from .guest.things import Things, Wanted
-from .guest.wanted import check_folder
 from .guest.xml_output import tag, text_of
+
+
+def _check_folder(path: str, folder: str) -> str:
+    """An absolute path without a slash at its end."""
+    if folder.startswith("/") and ".." not in folder.split("/") and folder.strip("/"):
+        return folder.rstrip("/")
+    raise IntentError([Problem(path, "is not an absolute path", "Give the whole path.", found=repr(folder))])
+
 
 POOLS_FIELD = Field(
     "guest_pools",
@@ -33,7 +40,7 @@ POOLS_FIELD = Field(
     elements="dict",
     fields=(
         Field("name", "str", ("Name of the pool.",), required=True, check=check_name),
-        Field("path", "str", ("Its folder, which is made where it is not there.",), required=True, check=check_folder),
+        Field("path", "str", ("Its folder, which is made where it is not there.",), required=True, check=_check_folder),
         Field("state", "str", ("Whether it is there.",), default=ACTIVE, choices=(ACTIVE, GONE)),
     ),
 )

@@ -9,10 +9,11 @@ VFs are not in them, a boot does not have them yet. Now: ``driver_override`` of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Union
 
+from . import ports_argument
 from .assign import binding
 from .assign.choice import Choice, Device, candidates, choose, record_of, recorded, with_known_serials
 from .assign.intent import BLACKLIST_FIELD, DEVICES_FIELD, Entry, blacklist_problems, entries_of
@@ -23,6 +24,7 @@ from .core.owned import Owned
 from .core.schema import Schema, unknown
 from .early import barred, files, images, modules, store
 from .iommu import IOMMU_FIELD
+from .path import intent as path_intent
 from .pci import disks, sysfs, uses
 from .pci.address import Address
 from .pci.replaced import REPLACED_FIELD
@@ -36,7 +38,7 @@ NVIDIA = 0x10DE
 SCHEMA = Schema(
     "pci_driver",
     "pci_driver_",
-    (DEVICES_FIELD, BLACKLIST_FIELD, PORTS_FIELD, IOMMU_FIELD, REPLACED_FIELD),
+    (DEVICES_FIELD, BLACKLIST_FIELD, PORTS_FIELD, IOMMU_FIELD, REPLACED_FIELD, *path_intent.BOOT_FIELDS),
 )
 
 
@@ -49,6 +51,7 @@ class Desired:
     ports: tuple[Port, ...] = ()
     iommu: bool = False
     replaced: tuple[str, ...] = ()
+    paths: path_intent.PathIntent = path_intent.PathIntent()
 
     @property
     def empty(self) -> bool:
@@ -67,6 +70,7 @@ class Current:
     uses: uses.Uses = field(default_factory=dict)
     mounted: frozenset[str] = frozenset()
     boot: str = ""
+    apart: frozenset[Address] = frozenset()  # ports that keep devices apart from the next boot on, and do not yet
     live: bool = True  # False: a captured tree, which has no kernel to be asked
 
 
@@ -89,6 +93,7 @@ def parse(params: Mapping[str, Any]) -> Desired:
     problems += blacklist_problems(values["pci_driver_blacklist"] or (), entries)
     if problems:
         raise IntentError(problems)
+    paths = path_intent.boot_intent(values) if entries else path_intent.PathIntent()
     given = values["pci_driver_blacklist"]
     return Desired(
         entries,
@@ -97,6 +102,7 @@ def parse(params: Mapping[str, Any]) -> Desired:
         ports if entries else (),
         entries != () and values["kernel_iommu"] != "unmanaged",
         tuple(values["gpudirect_replaced"]) if entries else (),
+        paths,
     )
 
 
@@ -133,7 +139,15 @@ def read(host: Host, desired: Desired) -> Current:
         uses.read(host, tree, asked),
         frozenset(mount.kind for mount in mounts),
         host.boot_id(),
+        # A port lets devices see each other where it is in a group with them.
+        ports_argument.apart_after_boot(host, desired.paths) if _joined(tree) else frozenset(),
     )
+
+
+def _joined(tree: Tree) -> bool:
+    """Whether any group has a bridge in it and what is below the bridge."""
+    bridged = {one.iommu_group for one in tree if one.is_bridge}
+    return any(isinstance(one.iommu_group, int) and one.iommu_group in bridged for one in tree if not one.is_bridge)
 
 
 def _drivers(host: Host) -> dict[str, str]:
@@ -174,8 +188,10 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     """The files of the next boot, the drivers of now, the images, and last the way back of what is no longer wanted."""
     if desired.empty and not owned:
         return Plan()
-    choice = choose(desired.entries, desired.ports, desired.replaced, current.tree, owned)
-    shared = binding.group_problems(choice, current.tree, owned)
+    coming = _apart(current)
+    choice = choose(desired.entries, desired.ports, desired.replaced, current.tree, owned, passing=coming)
+    together = binding.group_problems(choice, current.tree, owned)
+    shared = {address: one for address, one in together.items() if _group(current.tree, address) not in coming}
     if not current.live:
         why = "what the devices are used for, and what the next boot has, is told by the running host only"
         return Plan(
@@ -185,14 +201,17 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     early = store.plan(files.texts(current.early.builder, _guards(choice, current.tree), barring), current.early, owned)
     written = _written(early, owned)
     unknown_drivers = _unknown_drivers(desired, current)
-    fit = [one for one in choice.devices if one.address not in shared and one.entry.path not in unknown_drivers]
+    fit = [one for one in choice.devices if one.address not in together and one.entry.path not in unknown_drivers]
     binds = _binds(fit, desired, current, owned, written)
     releases = [*binding.plan_release(choice, current.tree, current.uses, owned)]
     refused = [
         *(*choice.problems, *shared.values(), *unknown_drivers.values(), *_vital(desired, barring, choice, current)),
         *(*store.refusals(early, current.early), *(one for one in (*binds, *releases) if isinstance(one, Problem))),
     ]
-    deferred = (*choice.deferred, *(one for one in binds if isinstance(one, Deferred)))
+    deferred = (
+        *(*choice.deferred, *(one for one in binds if isinstance(one, Deferred))),
+        *_with_others(sorted(together.keys() - shared.keys())),
+    )
     waiting = [one for one in binds if isinstance(one, Awaiting)]
     changes = [one for one in binds if isinstance(one, Change)]
     if refused:
@@ -274,6 +293,24 @@ def _without_group(device: Device, coming: bool) -> Deferred | Problem:
     fact = f"{device.address} has no IOMMU group, which {device.driver} needs"
     advice = "Set kernel_iommu: passthrough, and see whether the IOMMU is on in the BIOS."
     return Problem(f"{device.entry.path}.driver", fact, advice)
+
+
+def _group(tree: Tree, address: str) -> int | None:
+    """The number of a function's IOMMU group, if it is told."""
+    number = tree.functions[Address.parse(address)].iommu_group
+    return number if isinstance(number, int) else None
+
+
+def _apart(current: Current) -> frozenset[int]:
+    """The groups that the next boot does not form again, since a port in them then keeps devices apart."""
+    numbers = (current.tree.functions[address].iommu_group for address in current.apart)
+    return frozenset(number for number in numbers if isinstance(number, int))
+
+
+def _with_others(addresses: Sequence[str]) -> Iterator[Deferred]:
+    if addresses:
+        why = f"IOMMU groups have others in them until the boot that keeps them apart: {', '.join(addresses)}"
+        yield Deferred(SCHEMA.name, "kernel_args", why)
 
 
 def _unknown_drivers(desired: Desired, current: Current) -> dict[str, Problem]:

@@ -250,9 +250,13 @@ class _Planner:
         self.kept.add(path)
         express = nic.capabilities.express
         found = express if isinstance(express, (Absent, Unreadable)) else express.max_read_request
-        if isinstance(found, Unreadable):
+        if isinstance(found, Unreadable) and nic.config.data and not nic.config.answers:
+            # Nothing is hidden from us, so what else is wanted is not held up by it.
+            advice = "See the kernel's log: a reset of a switch takes what is below it away until the next boot."
+            self.refused.append(Problem(path, "the NIC does not answer", advice))
+        elif isinstance(found, Unreadable):
             raise UnreadableState([Problem(path, f"its device control cannot be read: {found.cause}", _ROOT)])
-        if isinstance(found, Absent):
+        elif isinstance(found, Absent):
             advice = "Leave it out of pci_path_nics, or leave pci_path_max_read_request out."
             self.refused.append(Problem(path, "the NIC is no PCI Express function", advice))
         elif found != size and self.locked:

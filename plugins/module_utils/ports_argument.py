@@ -20,6 +20,8 @@ from .core.host import Host
 from .core.owned import Owned
 from .path import acs, facts
 from .path.intent import UNMANAGED, PathIntent
+from .path.policy import ISOLATES
+from .pci.address import Address
 from .pci_path import SCHEMA, paths_problems
 
 NAME = "pci"
@@ -49,6 +51,18 @@ def read(host: Host, intent: Union[PathIntent, None]) -> Ports:
     ports = acs.ports_of(machine.tree, wants, records, host.boot_id())
     member, others = acs.member_of(ports, intent, machine.tree)
     return Ports(True, member, (*problems, *others))
+
+
+def apart_after_boot(host: Host, intent: PathIntent) -> frozenset[Address]:
+    """The ports that keep devices apart from the next boot on, which the running kernel was started without.
+
+    IOMMU groups that they are in now are not those that the boot will form.
+    """
+    ports = read(host, intent if intent.sets_acs else None)
+    machine = facts.machine_of(host)
+    if not ports.member or acs.is_live(ports.member, machine.platform.arguments):
+        return frozenset()
+    return frozenset(address for address, want in p2p.wanted_words(machine, intent).items() if want.set_bits & ISOLATES)
 
 
 def groups(

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from . import (
+    guest_image,
     host_boot,
     hugepages,
     kernel_args,
@@ -87,7 +88,7 @@ SCHEMA = Schema(
 
 RESOURCES: tuple[ModuleType, ...] = (
     *(kernel_args, hugepages, pci_path, sriov, pci_driver),
-    *(kvm, libvirt_network, libvirt_pool, libvirt_guest, host_boot),
+    *(kvm, libvirt_network, libvirt_pool, guest_image, libvirt_guest, host_boot),
 )
 SCHEMAS: tuple[Schema, ...] = (SCHEMA, *(resource.SCHEMA for resource in RESOURCES), reboot.SCHEMA)
 

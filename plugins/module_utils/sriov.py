@@ -30,9 +30,10 @@ from .vf.checks import problems_of, shared_identifiers
 from .vf.drivers import NO_ESWITCH
 from .vf.goal import Intent, Record, by_address, path_of, sorted_out
 from .vf.intent import PORTS_FIELD, STABLE, Entry, entries_of
-from .vf.links import SHOW, Links, parse_eswitch, parse_links, uses
+from .vf.links import SHOW, Links, parse_eswitch, uses
 from .vf.mac import stable_mac
 from .vf.port import Port, held_vfs, netdev_of, used_vfs
+from .vf.reach import network_devices
 from .vf.reach import protected as protected_devices
 from .vf.steps import DEVICES, NETDEVS, carry_out
 
@@ -98,7 +99,7 @@ def read(host: Host, desired: Desired) -> Current:
     tree = sysfs.read(host)
     if host.captured:
         return Current(tree, live=False)
-    links = parse_links(SHOW, host.look([*SHOW]).out)
+    links = network_devices(host)
     protected = protected_devices(host, links)
     wanted = {one.address for entry in desired.entries for one in matches(entry.selector, tree)}
     switched = {one.address for entry in desired.entries if entry.eswitch for one in matches(entry.selector, tree)} | {

@@ -11,39 +11,52 @@ module: guest_image
 short_description: Base images, disks and first settings of guests
 version_added: 0.1.0
 description:
-  - Fetches base images by their digest, makes each guest a disk that is a layer over its image, and an image from which cloud-init takes the guest's
-    name, user, network settings, and the topology file for NCCL. All guests of a host in one call.
+  - Gives each guest of O(guest_shapes) that names an image a disk that is a layer over it, and an image from which cloud-init takes the guest's
+    name, user, network settings, and the topology file for NCCL. All guests of a host in one call, before M(vela.gpudirect.libvirt_guest)
+    makes and starts them.
+  - Which devices a guest gets, and so what it is told of them, is decided as for its domain, from the same options. A guest that has no
+    devices yet, since VFs or drivers are still to come, gets no disk yet.
+  - A rail is found in the guest by its MAC address. A VF that has none that stays (of O(sriov_ports), or set by others) is refused by name.
   - An image gets its name when its digest is right, goes on where a run was cut off, and is refused when it rests on other files, whose names would
     be the choice of who made it. Proxies are those of the module's environment (C(https_proxy), C(no_proxy)).
-  - A disk that is there is never made again nor changed; that it should have another image or size is noted.
-  - A guest that leaves the list loses its disk, which disrupts the V(guest) and is refused while a process has it open. An image goes with its last disk.
+  - A disk that is there is never made again nor changed; that it should have another image or size is noted. A seed that changes is written and
+    noted, and not taken up by a guest that has booted.
+  - A guest that leaves the list loses its disk once libvirt has the guest no more, which disrupts the V(guest) and is refused while a process
+    has it open. An image goes with its last disk. The disk of a guest without an image is somebody else's, and never touched.
   - What a guest is told has no secrets. It is for root alone on the host all the same.
 author: vela.gpudirect contributors (!UNKNOWN)
 requirements:
   - qemu-img, and one of xorrisofs, genisoimage and mkisofs on the host
+  - libvirt with its Python binding on the host
 extends_documentation_fragment:
   - vela.gpudirect.resource.guest_image
   - vela.gpudirect.resource.attributes
 seealso:
+  - module: vela.gpudirect.libvirt_guest
   - module: vela.gpudirect.kvm
 """
 
 EXAMPLES = r"""
-- name: A disk of 200 GiB for one guest, with an address for its rail
+- name: A disk of 200 GiB for one guest, with an address for the rail of its GPU
   vela.gpudirect.guest_image:
     guest_images:
       - name: noble
         url: https://cloud-images.ubuntu.com/noble/current/noble-server-cloudimg-amd64.img
         sha256: "{{ noble_sha256 }}"
-    guest_disks:
+    guest_shapes:
       - name: train-1
+        gpus: 1
+        vcpus: 16
+        memory_gib: 64
         image: noble
-        size_gib: 200
+        disk_gib: 200
         user: ops
         ssh_keys: ["{{ lookup('ansible.builtin.file', '~/.ssh/id_ed25519.pub') }}"]
-        interfaces:
-          - {name: mgmt, mac: "52:54:00:00:00:01", dhcp: true}
-          - {name: rail0, mac: "02:00:00:00:00:01", addresses: [10.0.0.1/24], mtu: 9000}
+        network: default
+        mtu: 9000
+        rails:
+          - addresses: [10.0.0.1/24]
+    sriov_ports: "{{ sriov_ports }}"
 """
 
 RETURN = r"""

@@ -12,7 +12,8 @@ short_description: Guests of a host, placed, defined in libvirt and running
 version_added: 0.1.0
 description:
   - Places the guests that O(guest_shapes) asks for on the devices, cores and huge pages of the host, keeps what each got on record, defines their domains
-    and starts them. Guests that are left out are stopped and removed with their NVRAM, disk and seed.
+    and starts them. Guests that are left out are stopped and removed with their NVRAM;
+    M(vela.gpudirect.guest_image) makes the disks and seeds of guests that name an image, and removes them afterwards.
   - A definition is compared with the wanted one in the parts that this module makes; what libvirt and others add is kept. A domain of the same
     name that was not made by this module is refused.
   - A running guest whose definition has changed keeps running as it is, and its restart is named; it is restarted only with V(guest) in
@@ -27,6 +28,7 @@ extends_documentation_fragment:
   - vela.gpudirect.resource.libvirt_guest
   - vela.gpudirect.resource.attributes
 seealso:
+  - module: vela.gpudirect.guest_image
   - module: vela.gpudirect.host_plan
 """
 

@@ -14,6 +14,7 @@ import time
 # The collection under test is the checkout, as ansible.cfg and pytest have it.
 sys.path.insert(0, ".ansible/collections")
 
+from tests.benchmark.audits import MANY, many_results
 from tests.benchmark.devices import device_results
 from tests.benchmark.loopback import ROOT
 from tests.benchmark.report import page, table
@@ -29,6 +30,7 @@ def main() -> int:
     parser.add_argument("--many", type=int, default=Sizes.many, help="hosts at the high end")
     parser.add_argument("--rounds", type=int, default=Sizes.rounds, help="timed runs of each command")
     parser.add_argument("--looped", type=int, default=Sizes.looped, help="hosts that a role of small tasks looks at")
+    parser.add_argument("--audited", type=int, default=MANY, help="hosts of one audit")
     parser.add_argument(
         "--rack", action="store_true", help="measure a first apply and a boot on the simulated rack, too"
     )
@@ -40,8 +42,8 @@ def main() -> int:
     def tell(line: str) -> None:
         print(f"[{time.monotonic() - began:5.0f} s] {line}", file=sys.stderr, flush=True)
 
-    sizes = Sizes(options.few, options.many, options.rounds, options.looped)
-    results = [*loopback_results(sizes, tell), *device_results(sizes, tell)]
+    sizes = Sizes(options.few, options.many, options.rounds, options.looped, options.audited)
+    results = [*loopback_results(sizes, tell), *device_results(sizes, tell), *many_results(sizes, tell)]
     if options.rack:
         from tests.benchmark.first_apply import first_apply_results
 

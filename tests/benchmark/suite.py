@@ -48,6 +48,7 @@ class Sizes:
     many: int = 40
     rounds: int = 3
     looped: int = 10  # hosts that a role of small tasks looks at, which takes minutes
+    audited: int = 1000  # hosts of one audit
 
 
 @dataclass(frozen=True)

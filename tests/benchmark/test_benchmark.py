@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.benchmark.audits import many_results
 from tests.benchmark.devices import device_results
 from tests.benchmark.report import table
 from tests.benchmark.suite import Result, Sizes, loopback_results
@@ -25,14 +26,15 @@ DEVICES = (
     ),
     *("look-left", "look-programs", "look-64", "look-128", "read-yaml", "read-walk", "read-opens", "read-more"),
 )
-NAMES = (*HOSTS, *DEVICES)
+MANY = ("audit-host", "audit-memory", "audit-yaml", "guests-memory", "guests-yaml")
+NAMES = (*HOSTS, *DEVICES, *MANY)
 
 
 @pytest.fixture(scope="module")
 def results(request: pytest.FixtureRequest) -> dict[str, Result]:
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
-        found = [*loopback_results(Sizes(), print), *device_results(Sizes(), print)]
+        found = [*loopback_results(Sizes(), print), *device_results(Sizes(), print), *many_results(Sizes(), print)]
         print("", *table(found), sep="\n")
     return {one.name: one for one in found}
 

@@ -170,6 +170,11 @@ OTHERWISE: dict[str, Any] = {
         {"name": "vf", "select": {"vfs_of": {"vendor": "8086", "device": "10c9", "numa_node": 0}}, "expect": 1},
     ],
     "pci_driver_blacklist": ["nova_core"],
+    "pci_path_relax": [
+        {"rule": "ats_present", "reason": "the emulated 82576 has no ATS"},
+        {"rule": "relaxed_ordering", "reason": "QEMU does not let it be set"},
+        {"rule": "groups_viable", "reason": "two of the stand-ins go back to the host here"},
+    ],
     "host_boot_drift_interval": "1h",
 }
 
@@ -196,7 +201,7 @@ def test_a_power_cut_at_any_moment_is_made_good_by_the_next_run(converged: Node)
         run = converged.site(**variables)
         assert run.ok, run.text[-4000:]
         assert run.host(converged.name).last_plan["verified"] is True
-        assert converged.site(**variables).host(converged.name).changed == 0
+    assert converged.site(**wishes[CUTS % 2]).host(converged.name).changed == 0
     if CUTS % 2:
         assert converged.site().ok
     converged.sh("systemctl is-enabled gpudirect-boot.service")

@@ -49,16 +49,33 @@ def test_the_boot_argument_has_set_the_words_before_groups_were_formed(converged
 
 
 def test_resets_undo_words_and_the_watch_mends_them(converged: Node) -> None:
-    """Seen on Linux 6.12: a reset below a port gives it the boot argument's word, one of the switch leaves none at all."""
+    """Seen on Linux 6.12: a reset below a port gives it the boot argument's word, one of the switch leaves none at all.
+
+    The latter also takes what is below the switch away: its ports lose the numbers of their buses.
+    """
     converged.sh(f"setpci -s {DISK_PORT} ECAP_ACS+6.w={DIRECT}; {RESET.format(DISK)}")
     assert words(converged) == AS_WANTED
     converged.sh(RESET.format(UPSTREAM))
     assert words(converged) == {**dict.fromkeys(AS_WANTED, "0000"), ROOT: REDIRECTED}
-    converged.sh(f"systemctl start {WATCH}")
+    converged.sh(f"systemctl start {WATCH} || true")
     assert words(converged) == AS_WANTED
     text = said(converged, WATCH)
     for port in (DISK_PORT, NIC_PORT, BAR_PORT, ATS_PORT):
         assert f"put right: pci_path[0000:{port}].acs" in text, text
+    assert "0000:24:00.0].max_read_request: the NIC does not answer" in text
+    converged.boot()
+    ended(converged)
+    assert words(converged) == AS_WANTED
+    assert converged.site().host(converged.name).changed == 0
+    converged.state = "converged"
+
+
+def test_the_watch_mends_a_word_that_somebody_has_written(converged: Node) -> None:
+    converged.sh(f"setpci -s {NIC_PORT} ECAP_ACS+6.w=0000")
+    converged.sh(f"systemctl start {WATCH}")
+    assert words(converged) == AS_WANTED
+    text = said(converged, WATCH)
+    assert f"put right: pci_path[0000:{NIC_PORT}].acs" in text, text
     assert converged.site().host(converged.name).changed == 0
     converged.state = "converged"
 

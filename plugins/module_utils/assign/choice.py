@@ -99,9 +99,18 @@ def candidates(entries: Sequence[Entry], tree: Tree) -> dict[Address, str]:
 
 
 def choose(
-    entries: Sequence[Entry], ports: Sequence[Port], replaced: Sequence[str], tree: Tree, owned: Mapping[str, Any]
+    entries: Sequence[Entry],
+    ports: Sequence[Port],
+    replaced: Sequence[str],
+    tree: Tree,
+    owned: Mapping[str, Any],
+    *,
+    passing: frozenset[int],
 ) -> Choice:
-    """The devices of every entry, and all that speaks against any of them."""
+    """The devices of every entry, and all that speaks against any of them.
+
+    ``passing`` are the IOMMU groups that the next boot does not form again.
+    """
     problems: list[Problem] = []
     kinds: set[type[GpudirectError]] = set()
     records = recorded(owned)
@@ -110,7 +119,7 @@ def choose(
     remade: set[str] = set()
     for entry in entries:
         vfs = selected_vfs(entry, ports, tree)
-        refused, made = [*problems_of(entry, vfs, tree)], [one for one in vfs if one.made]
+        refused, made = [*problems_of(entry, vfs, tree, passing)], [one for one in vfs if one.made]
         problems += refused
         remade |= {str(one.pf.address) for one in made}
         if made:

@@ -52,8 +52,11 @@ def selected_vfs(entry: Entry, ports: Sequence[Port], tree: Tree) -> tuple[Vfs, 
     )
 
 
-def problems_of(entry: Entry, found: Sequence[Vfs], tree: Tree) -> Iterator[Problem]:
-    """Why VFs that come could not be had, or others go: said before the first of them is made."""
+def problems_of(entry: Entry, found: Sequence[Vfs], tree: Tree, passing: frozenset[int]) -> Iterator[Problem]:
+    """Why VFs that come could not be had, or others go: said before the first of them is made.
+
+    Nothing is said of groups that are ``passing``: the next boot does not form them again.
+    """
     for one in found:
         if one.port is not None and one.there and not one.count:
             fact = f"selects VFs of {one.pf.address}, and {one.port.path} asks for none there"
@@ -65,7 +68,7 @@ def problems_of(entry: Entry, found: Sequence[Vfs], tree: Tree) -> Iterator[Prob
         yield Problem(f"{entry.path}.expect", fact, "Correct it, or sriov_ports.", str(total), str(entry.expect))
     for one in found:
         bridge = _shared(one.pf, tree) if one.made and is_vfio(entry.driver) else None
-        if bridge is not None:
+        if bridge is not None and one.pf.iommu_group not in passing:
             group = f"IOMMU group {one.pf.iommu_group}"
             fact = f"VFs of {described(one.pf)} will share {group} with it: the bridge {bridge.address} has no ACS"
             advice = "Turn ACS on in the BIOS, plug the NIC elsewhere, or leave its VFs out."

@@ -10,22 +10,24 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from ..core.errors import GpudirectError, IntentError, Problem
+from ..core.errors import GpudirectError, IntentError, Problem, UnreadableState
 from ..core.host import Host
 from ..path import facts, picture
 from ..path.finding import Verdict
 from ..path.intent import PathIntent, parse
 from ..path.policy import MODES, TOPOLOGY
-from ..pci import source
+from ..pci import bundle, source
 from ..pci.tar import Limits
 from . import output
 from .judged import Audit, judge
+from .said import CLEAR, Said, say
 
 # Those of monitoring plugins (Nagios); what is only announced is not fine yet.
 STATUS = {Verdict.OK: 0, Verdict.DEFERRED: 1, Verdict.WARN: 1, Verdict.FAIL: 2, Verdict.UNKNOWN: 3}
@@ -53,7 +55,10 @@ def arguments() -> argparse.ArgumentParser:
     """What the command takes."""
     parser = _Parser("gpudirect audit", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument(
-        "files", nargs="*", metavar="FILE", help="a file, a folder with a captured /sys, / for this host, - for stdin"
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help="a file, a folder with a captured /sys, / for this host, - for stdin; a folder or archive of such inputs",
     )
     modes = (*MODES, TOPOLOGY)
     said = f"the class of the host (default: {MODES[0]}, and {TOPOLOGY} for guests, topology files and tables)"
@@ -74,6 +79,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--format", choices=("text", "json"), default="text", help="lines for people or JSON (default: text)"
     )
+    parser.add_argument("--summary", action="store_true", help="a line for each input, without the pages")
     parser.add_argument("--svg", metavar="FILE", help="write the picture of one input there")
     parser.add_argument("--width", type=int, default=100, metavar="COLUMNS", help="of lines (default: 100)")
     parser.add_argument("--colour", choices=("auto", "always", "never"), default="auto", help="auto: on a terminal")
@@ -92,6 +98,8 @@ def main(argv: Sequence[str]) -> int:
         parser.error("give at least one FILE (or - for stdin)")
     if options.svg and len(options.files) > 1:
         parser.error("--svg takes one FILE at a time")
+    if options.summary and options.format == "json":
+        parser.error("--summary is of lines for people; leave out --format json")
     if [*options.files, options.compare].count(_STDIN) > 1:
         parser.error("stdin can be read once only")
     try:
@@ -136,32 +144,55 @@ def _loaded(path: str) -> dict[str, Any]:
 
 @dataclass
 class _Run:
-    """All inputs of one command."""
+    """All inputs of one command, one after the other: nothing is kept of an input but its status and its line."""
 
     options: argparse.Namespace
     intent: PathIntent
     mode: str
 
     def all(self) -> int:
-        """Judge each input, say what was found, and give the status of the gravest."""
-        codes: list[int] = []
-        audits: list[tuple[str, Audit | str]] = []
+        """Judge each input, say at once what was found, and give the status of the gravest."""
         try:
             other = _read(self.options.compare) if self.options.compare else None
         except (GpudirectError, MemoryError) as error:
             _complain(error, self.options.compare)
             return UNUSABLE
-        for name in self.options.files:
-            code, audit = self._one(name, other)
-            codes.append(code)
-            audits.append((name, audit))
-        if self.options.svg:
-            codes.append(self._drawn(audits[0][1]))
-        return _ended(_gravest(codes), self._said(audits))
-
-    def _one(self, name: str, other: source.Read | None) -> tuple[int, Audit | str]:
+        said = Said(self.options)
+        codes: list[int] = []
         try:
-            audit = judge(_read(name), self.intent, self.mode, other)
+            for name, given in self._inputs():
+                code, audit = (UNUSABLE, given) if isinstance(given, _Lost) else self._one(name, given, other)
+                codes.append(code)
+                if self.options.svg and len(codes) == 1:
+                    codes.append(self._drawn(audit))
+                said.one(name, audit)
+            said.end()
+        except BrokenPipeError:  # who stops reading has seen enough
+            with contextlib.suppress(OSError):
+                sys.stdout.close()
+        return _gravest(codes)
+
+    def _inputs(self) -> Iterator[tuple[str, str | bytes]]:
+        """Every input, those in folders and archives too. One that cannot be read to its end has its error for it."""
+        for name in self.options.files:
+            try:
+                inside: Iterable[bundle.Given] = _of_stdin() if name == _STDIN else bundle.inputs(name)
+                if self.options.svg:
+                    inside = self._only(name, inside)
+                yield from inside
+            except (GpudirectError, MemoryError) as error:
+                yield name, _Lost(_complain(error, name))
+
+    def _only(self, name: str, inside: Iterable[bundle.Given]) -> list[bundle.Given]:
+        found = list(itertools.islice(inside, 2))
+        if len(found) > 1:
+            raise UnreadableState([Problem(name, "has several inputs in it", "Draw one at a time (--svg).")])
+        return found
+
+    def _one(self, name: str, given: str | bytes, other: source.Read | None) -> tuple[int, Audit | str]:
+        try:
+            read = source.read_file(given, name, Limits(), facts.machine_of)
+            audit = judge(read, self.intent, self.mode, other)
         except IntentError as error:
             return USAGE, _complain(error)
         except (GpudirectError, MemoryError) as error:
@@ -188,34 +219,24 @@ class _Run:
             return NOT_WRITTEN
         return 0
 
-    def _said(self, audits: list[tuple[str, Audit | str]]) -> str:
-        if self.options.format == "json":
-            found = [_data(name, one) for name, one in audits]
-            return json.dumps(found[0] if len(found) == 1 else found, indent=1) + "\n"
-        encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
-        colour = self.options.colour == "always" or (self.options.colour == "auto" and sys.stdout.isatty())
-        pages = [
-            output.text(one, self.options.width, colour=colour, ascii_only=not encoding.startswith("utf"))
-            for _name, one in audits
-            if isinstance(one, Audit)
-        ]
-        if len(audits) > 1:
-            pages.append(output.summary(audits))
-        return f"\n{'=' * min(self.options.width, 100)}\n".join(pages)
+
+class _Lost(str):
+    """What is said of an input that could not be read to its end."""
 
 
-def _data(name: str, one: Audit | str) -> dict[str, Any]:
-    if isinstance(one, str):
-        return {"name": name, "verdict": output.UNUSABLE, "error": one}
-    return output.data(one)
+def _of_stdin() -> Iterator[bundle.Given]:
+    data = sys.stdin.buffer.read(Limits().packed + 1)
+    if bundle.holds_inputs(data, "stdin"):
+        yield from bundle.of_archive(data, "stdin")
+    else:
+        yield "stdin", data
 
 
 def _read(name: str) -> source.Read:
-    limits = Limits()
+    """The one that others are compared with."""
     if name != _STDIN:
-        return source.read_file(name, limits=limits, machine_of=facts.machine_of)
-    data = sys.stdin.buffer.read(limits.packed + 1)
-    return source.read_bytes(data, "stdin", limits, facts.machine_of)
+        return source.read_file(name, limits=Limits(), machine_of=facts.machine_of)
+    return source.read_bytes(sys.stdin.buffer.read(Limits().packed + 1), "stdin", Limits(), facts.machine_of)
 
 
 def _complain(error: BaseException, name: str = "") -> str:
@@ -225,7 +246,7 @@ def _complain(error: BaseException, name: str = "") -> str:
     elif isinstance(error, OSError):
         error = GpudirectError([Problem(name, f"cannot be written: {error.strerror}", "Give another place.")])
     words = str(error)
-    _say(sys.stderr, f"{words}\n")
+    say(sys.stderr, f"{CLEAR if sys.stderr.isatty() else ''}{words}\n")
     return words
 
 
@@ -240,15 +261,9 @@ def _gravest(codes: Sequence[int]) -> int:
 def _ended(code: int, words: str) -> int:
     """Say the words. Who stops reading has seen enough."""
     try:
-        _say(sys.stdout, words)
+        say(sys.stdout, words)
         sys.stdout.flush()
     except BrokenPipeError:
         with contextlib.suppress(OSError):
             sys.stdout.close()
     return code
-
-
-def _say(stream: Any, words: str) -> None:
-    """Write what the stream's encoding can say, with ``?`` for the rest."""
-    encoding = stream.encoding or "ascii"
-    stream.write(words.encode(encoding, "replace").decode(encoding, "replace"))

@@ -18,6 +18,8 @@ from ..path.shown import nearest
 from .judged import Audit
 
 UNUSABLE = "UNUSABLE"
+_GRAVEST_FIRST = ("FAIL", UNUSABLE, "UNKNOWN", "WARN", "DEFERRED", "OK")
+Row = tuple[str, ...]
 
 
 def text(audit: Audit, width: int, *, colour: bool, ascii_only: bool) -> str:
@@ -59,23 +61,30 @@ def _table(table: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 # Several at once -------------------------------------------------------------------------
 
 
-def summary(audits: Sequence[tuple[str, Audit | str]]) -> str:
-    """A line for each input: verdict, name, devices, nearest NICs, and the rules that are not fine; strings are unusable."""
-    rows = [("verdict", "input", "mode", "GPUs", "NICs", "nearest", "not as wanted")]
-    for name, one in audits:
-        if isinstance(one, str):
-            rows.append((UNUSABLE, clean(name), "", "", "", "", ""))
-            continue
-        found = data(one)
-        best = Counter(_nearest(found))
-        rows.append(
-            (
-                found["verdict"], clean(name), found["mode"], str(len(found["gpus"])), str(len(found["nics"])),
-                " ".join(f"{kind} {number}" for kind, number in sorted(best.items())), _bad(one),
-            )
-        )  # fmt: skip
+def row(name: str, one: Audit | str) -> Row:
+    """The line of an input: verdict, name, devices, nearest NICs, and the rules that are not fine; a string is unusable."""
+    if isinstance(one, str):
+        return (UNUSABLE, clean(name), "", "", "", "", "")
+    report = one.report
+    if one.table is not None:
+        found = _table(one.table)
+        gpus, nics, best = len(found["gpus"]), len(found["nics"]), Counter(_nearest(found))
+    else:
+        kinds = {(pair.gpu, pair.nic): pair.kind.name for pair in report.pairs}
+        gpus, nics = len(report.gpus), len(report.nics)
+        best = Counter(kinds[gpu, report.best[gpu][0]] for gpu in report.gpus if report.best.get(gpu))
+    nearest_nics = " ".join(f"{kind} {number}" for kind, number in sorted(best.items()))
+    return (report.verdict.name, clean(name), report.mode, str(gpus), str(nics), nearest_nics, _bad(one))
+
+
+def summary(found: Sequence[Row]) -> str:
+    """How many inputs have which verdict, and the lines of all."""
+    verdicts = Counter(one[0] for one in found)
+    gpus = sum(int(one[3] or 0) for one in found)
+    counts = ", ".join(f"{verdicts[word]} {word}" for word in _GRAVEST_FIRST if verdicts[word])
+    rows = [("verdict", "input", "mode", "GPUs", "NICs", "nearest", "not as wanted"), *found]
     widths = [max(cells(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "".join(
+    return f"{counts} of {len(found)} inputs with {gpus} GPUs\n" + "".join(
         "  ".join(f"{word}{' ' * (widths[at] - cells(word))}" for at, word in enumerate(row)).rstrip() + "\n"
         for row in rows
     )

@@ -68,22 +68,11 @@ class Undefine:
     nvram: bool
 
 
-@dataclass(frozen=True)
-class Remove:
-    """Remove files of a guest that is no more."""
-
-    paths: tuple[str, ...]
-
-
-Step = Union[Define, Autostart, Stop, Start, Restart, Undefine, Remove]
+Step = Union[Define, Autostart, Stop, Start, Restart, Undefine]
 
 
 def carry_out(step: Step, host: Host) -> None:
     """Do it; what is done already is fine."""
-    if isinstance(step, Remove):
-        for path in step.paths:
-            host.remove(path)
-        return
     door = libvirt.reached(host)
     if isinstance(step, Define):
         door.domains.define(step.xml)

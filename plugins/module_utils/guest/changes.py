@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element
 
 from ..core.change import Change, Deferred, Disruption
 from ..core.errors import Problem
-from .acts import Autostart, Define, Remove, Start, Stop, Undefine
+from .acts import Autostart, Define, Start, Stop, Undefine
 from .acts import Restart as RestartStep
 from .complaints import complaints
 from .found import Current, devices_of
@@ -95,17 +95,17 @@ class Present:
         return [parse_xml(path_of(self.name), xml) for xml in kept] or [found]
 
     def _define(self, path: str, before: Any, xml: str, why: str) -> Change:
-        after, files = digest_of(parse_xml(path, self.wanted)), self.desired.files_of(self.wish).all
+        after = digest_of(parse_xml(path, self.wanted))
         wrote = list(dict.fromkeys([*self.record.get("wrote", ()), self.wanted]))
         return Change(
             path, before, after, why, step=Define(self.name, xml),
-            remember={path_of(self.name): record_of(self.placed, wrote, files)},
+            remember={path_of(self.name): record_of(self.placed, wrote)},
             confirm={path_of(self.name): {"wrote": [self.wanted]}},
         )  # fmt: skip
 
     def _remembered(self, path: str) -> Change:
         """A run was cut off after libvirt had the definition, or the record was lost."""
-        record = record_of(self.placed, [self.wanted], self.desired.files_of(self.wish).all)
+        record = record_of(self.placed, [self.wanted])
         after = digest_of(parse_xml(path, self.wanted))
         return Change(path, after, after, "is not on record as ours yet", remember={path_of(self.name): record})
 
@@ -177,9 +177,8 @@ class Present:
         """What it needs to start and is not there yet."""
         missing = [path for path in self.desired.files_of(self.wish).all if path not in self.current.files]
         if missing:
-            return Deferred(
-                RESOURCE, "guest_image", f"guest {self.name} starts from {', '.join(missing)}, not there yet"
-            )
+            who = "guest_image" if self.wish.rest["image"] else "a disk of yours"
+            return Deferred(RESOURCE, who, f"guest {self.name} starts from {', '.join(missing)}, not there yet")
         network = self.guest.options.network
         if network is None or not network.name:
             return None
@@ -191,7 +190,7 @@ class Present:
 
 
 def removal(name: str, desired: Desired, current: Current, record: Mapping[str, Any]) -> list[Change]:
-    """All that is left of a guest goes: each step only where there is something, the record with the last one."""
+    """All that libvirt has of a guest goes: each step only where there is something, the record with the last one."""
     there, path = current.domains.get(name), path_of(name)
     changes: list[Change] = []
     why = "nobody wants the guest any more"
@@ -203,10 +202,6 @@ def removal(name: str, desired: Desired, current: Current, record: Mapping[str, 
         has = nvram is not None and (nvram.get("firmware") == "efi" or nvram.find("nvram") is not None)
         step = Undefine(name, has)
         changes.append(Change(f"{path}.definition", "defined", None, why, Disruption.GUEST, step=step, undo=True))
-    files = tuple(one for one in record.get("files", ()) if one in current.files)
-    if files:
-        step_ = Remove(files)
-        changes.append(Change(f"{path}.files", list(files), None, why, Disruption.GUEST, step=step_, undo=True))
     if not record:
         return changes
     if not changes:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Union
 
 from ..core.host import Host
+from ..core.once import once
 from ..path import facts
 from ..pci.address import Address
 from ..pci.machine import Machine
@@ -41,22 +42,47 @@ class Current:
     live: bool = True
 
 
-def read(host: Host, desired: Desired, records: Mapping[str, Mapping[str, Any]]) -> Current:
-    """The host as guests see it; nothing is read where no guest is asked for and none was made."""
-    if not (desired.guests.wishes or records or desired.drain):
+def read(host: Host, desired: Desired, records: Mapping[str, Mapping[str, Any]], *, anyway: bool = False) -> Current:
+    """The host as guests see it; nothing is read where no guest is asked for and none was made, but ``anyway``."""
+    wishes = desired.guests.wishes
+    if not (wishes or records or anyway or desired.drain):
         return Current()
     if host.captured:
         return Current(live=False)
+    if desired.drain:  # whatever the host's devices are like, its guests can be stopped
+        return _domains(host)
+    found = once(host, "guests", lambda: _everything(host))
+    names = {*records, *(wish.shape.name for wish in wishes)}
+    ours = [name for name in names if name in found.domains and found.domains[name].active]
+    files = {path for wish in desired.present for path in desired.files_of(wish).all}
+    return replace(
+        found,
+        bridges=_bridges(host, (wish.rest["network"] for wish in wishes)),
+        files=frozenset(path for path in files if host.exists(path)),
+        logs={name: once(host, f"log of {name}", lambda name=name: _log(host, name)) for name in ours},  # type: ignore[misc]
+    )
+
+
+def _domains(host: Host) -> Current:
+    try:
+        return Current(domains=libvirt.reached(host).domains.all())
+    except libvirt.NotThere as error:
+        return Current(without=error.problems[0].fact)
+
+
+def of_tree(host: Host, kept: Iterable[Placed]) -> Current:
+    """A captured tree as placement sees it. No libvirt is asked: guests on record are taken to run, those of others are not known."""
+    nodes = resources.given_back(resources.read(host), kept)
+    return Current(facts.machine_of(host, facts.name_of(host)), nodes, live=False)
+
+
+def _everything(host: Host) -> Current:
+    """What does not depend on what is asked for: it is the same for all who look."""
     try:
         door = libvirt.reached(host)
         domains, networks = door.domains.all(), door.networks.all()
     except libvirt.NotThere as error:
         return Current(without=error.problems[0].fact)
-    if desired.drain:  # whatever the host's devices are like, its guests can be stopped
-        return Current(domains=domains)
-    ours = [name for name in {*records, *(wish.shape.name for wish in desired.guests.wishes)} if name in domains]
-    files = {path for wish in desired.guests.wishes for path in desired.files_of(wish).all}
-    files |= {path for record in records.values() for path in record.get("files", ())}
     cpuinfo = host.read_text("/proc/cpuinfo")
     width = _WIDTH.search(cpuinfo) if isinstance(cpuinfo, str) else None
     return Current(
@@ -64,17 +90,8 @@ def read(host: Host, desired: Desired, records: Mapping[str, Mapping[str, Any]])
         resources.read(host),
         domains,
         networks,
-        _bridges(host, (wish.rest["network"] for wish in desired.guests.wishes)),
-        frozenset(path for path in files if host.exists(path)),
-        {name: _log(host, name) for name in ours if domains[name].active},
-        int(width[1]) if width else None,
+        address_bits=int(width[1]) if width else None,
     )
-
-
-def of_tree(host: Host, kept: Iterable[Placed]) -> Current:
-    """A captured tree as placement sees it. No libvirt is asked: guests on record are taken to run, those of others are not known."""
-    nodes = resources.given_back(resources.read(host), kept)
-    return Current(facts.machine_of(host, facts.name_of(host)), nodes, live=False)
 
 
 def _bridges(host: Host, names: Iterable[Union[str, None]]) -> frozenset[str]:
@@ -95,3 +112,10 @@ def devices_of(xml: str) -> Iterator[Address]:
             numbers = [address.get(name, "") for name in ("domain", "bus", "slot", "function")]
             if all(numbers[1:]) and address.get("type", "pci") == "pci":
                 yield Address(*(int(number or "0", 16) for number in numbers))
+
+
+def files_of(thing: Thing) -> set[str]:
+    """The files that a domain has for disks, now or at its next start."""
+    documents = (parse_xml("libvirt domain", xml) for xml in (thing.inactive, thing.live) if xml)
+    sources = (source.get("file") for root in documents for source in root.iterfind("devices/disk/source"))
+    return {path for path in sources if path}

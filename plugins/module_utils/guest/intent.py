@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from ..pci.address import Address, address_in
 from ..vf.mac import canonical_mac
 from .options import Firmware, Topology
 from .placed import Shape
+from .rails import RAILS_FIELD, problems_of, twins
 from .resources import cpus_of
 
 _PAGES_MIB = {"2M": 2, "1G": 1024}
@@ -110,27 +111,34 @@ SHAPE_FIELDS = (
     Field("vcpus", "int", ("CPUs, in whole cores of the host.",), required=True, minimum=1),
     Field("memory_gib", "int", ("Memory in GiB, all of it in huge pages.",), required=True, minimum=1),
     Field("page_size", "str", ("Size of these pages.",), default="1G", choices=tuple(_PAGES_MIB)),
-    Field("image", "str", ("Image that its disk is made from.",)),
+    Field(
+        "image",
+        "str",
+        (
+            "Image of C(guest_images) that its disk is made from, with a seed for cloud-init beside it.",
+            "Omitted: its disk is C(NAME.qcow2) in O(guest_image_folder), which somebody else puts there, and it is told nothing.",
+        ),
+    ),
     Field("disk_gib", "int", ("Size of its disk in GiB. Omitted: that of the image.",), minimum=1),
-    Field("user", "str", ("User that it is reached as.",)),
+    Field("user", "str", ("User that it is reached as; may become root, and has keys and no password.",)),
     Field("ssh_keys", "list", ("Public keys of that user.",), default=[], elements="str", public=True),
-    Field("network", "str", ("Network of libvirt or bridge of the host that its first interface is on.",)),
+    Field(
+        "network",
+        "str",
+        (
+            "Network of libvirt or bridge of the host that its first interface is on, where it asks for an address by DHCP.",
+        ),
+    ),
     Field("networks", "list", ("Further networks.",), default=[], elements="dict"),
     Field("mac", "str", ("MAC address of its first interface. Omitted: derived from its name.",), check=canonical_mac),
-    Field("mtu", "int", ("MTU of its rails.",), minimum=68),
-    Field(
-        "rails",
-        "list",
-        ("Addresses of its VFs with their prefix, in the order of its GPUs.",),
-        default=[],
-        elements="str",
-    ),
+    Field("mtu", "int", ("MTU of those of its rails that have none of their own.",), minimum=68),
+    RAILS_FIELD,
     Field(
         "state",
         "str",
         (
-            "V(running), V(defined) and not running, or V(absent): its definition, NVRAM, disk and seed are removed.",
-            "A guest that is left out of the list is removed likewise.",
+            "V(running), V(defined) and not running, or V(absent): its definition and NVRAM are removed, and then the disk and seed",
+            "that were made for it. A guest that is left out of the list is removed likewise.",
         ),
         default="running",
         choices=("running", "defined", "absent"),
@@ -197,6 +205,9 @@ FIELDS = (
     ),
 )
 SCHEMA = Schema("guest", "guest_", FIELDS)
+# What only cloud-init could tell a guest, and only the disk that is made for it could be.
+_OF_IMAGE = ("disk_gib", "user", "ssh_keys", "mtu", "rails")
+GONE = "absent"
 _OF_PLACEMENT = ("name", "gpus", "vfs_per_gpu", "nvswitches", "vcpus", "memory_gib", "page_size")
 
 
@@ -244,8 +255,20 @@ def _wishes(given: Sequence[Mapping[str, Any] | None], problems: list[Problem]) 
         if values["nvswitches"] != "none" and not values["gpus"]:
             advice = "Give it GPUs, or take nvswitches: none."
             problems.append(Problem(f"{path}.nvswitches", "is asked for without GPUs", advice, values["nvswitches"]))
+        problems += [*_of_image(path, values), *problems_of(path, values)]
         wishes.append(Wish(path, _shape(values), {key: one for key, one in values.items() if key not in _OF_PLACEMENT}))
+    problems += twins({wish.path: wish.rest for wish in wishes if wish.rest["state"] != GONE})
     return tuple(wishes)
+
+
+def _of_image(path: str, values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What needs an image or a user that is not there."""
+    for name in _OF_IMAGE if not values["image"] else ():
+        if values[name]:
+            advice = "Name the image, or leave this out."
+            yield Problem(f"{path}.{name}", "is for a guest whose disk is made from an image", advice)
+    if values["ssh_keys"] and not values["user"]:
+        yield Problem(f"{path}.user", "is missing", "Name the user who has the keys.")
 
 
 def _shape(values: Mapping[str, Any]) -> Shape:

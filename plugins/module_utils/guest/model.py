@@ -14,6 +14,7 @@ from typing import Union
 from ..core.errors import IntentError, Problem
 from ..pci.address import Address
 from ..pci.machine import Machine
+from ..pci.nccl_oddities import lacking
 from .branches import Complex, Lanes, complexes_of, leaves, switches
 from .buses import Layout, Place, Root, layout, made_up
 from .options import Firmware, Options, Processor, Topology, checked
@@ -119,7 +120,7 @@ def model_of(machine: Machine, placed: Placed, options: Options) -> Guest:
         vcpus=_vcpus(placed.cells), threads=_threads(placed.cells), emulator=placed.emulator,
         devices=tuple(_named(machine, given, complexes, tree, options)), complexes=complexes, layout=tree,
         switches=_switches(complexes, tree), fallback=_fallback(complexes, notes), window=window, address_bits=bits,
-        processor=_processor(machine, options), options=options, notes=tuple(dict.fromkeys(notes)),
+        processor=_processor(machine, placed.cells, options, notes), options=options, notes=tuple(dict.fromkeys(notes)),
     )  # fmt: skip
 
 
@@ -268,9 +269,21 @@ def _fallback(complexes: tuple[tuple[int, Complex], ...], notes: list[str]) -> L
     return Lanes(max(speeds, default=160), max(widths, default=16))
 
 
-def _processor(machine: Machine, options: Options) -> Processor:
+def _processor(machine: Machine, cells: tuple[Cell, ...], options: Options, notes: list[str]) -> Processor:
+    """The host's processor. NCCL looks up itself only that of nodes with a GPU or NIC that the job uses, and fails without."""
     told, vendor = options.processor, machine.platform.cpu_vendor
-    return Processor(told.vendor or (vendor if isinstance(vendor, str) else ""), told.family, told.model)
+    family, model = (
+        one if isinstance(one, int) else None for one in (machine.platform.cpu_family, machine.platform.cpu_model)
+    )
+    found = Processor(
+        told.vendor or (vendor if isinstance(vendor, str) else ""),
+        family if told.family is None else told.family,
+        model if told.model is None else told.model,
+    )
+    if len(cells) > 1 and lacking(found.vendor, (found.family, found.model)):
+        lacks = "the host does not tell all of its processor's maker, family and model"
+        notes.append(f"{lacks}: NCCL fails with the file in a job that uses no GPU of one of the guest's nodes")
+    return found
 
 
 def _uuid(host: str, name: str) -> str:

@@ -5,7 +5,8 @@
 
 NCCL takes what is in the file and asks the guest for the rest, so links and classes are those of the host: the emulated ports of a
 guest say 2.5 GT/s x1. A device is found by its ``busid`` in the guest; one that does not fit is silently passed over (NCCL
-src/graph/xml.cc, topo.cc). NVSwitches are not in it: NCCL learns of them from the GPUs' NVLinks.
+src/graph/xml.cc, topo.cc; seen of a real one: docs/examples/nccl-h200). NVSwitches are not in it: NCCL learns of them from the GPUs'
+NVLinks.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def _cpu(guest: Guest, node: int) -> Tag:
     told: tuple[tuple[str, Union[Value, None]], ...] = (
         ("vendor", processor.vendor or None), ("familyid", processor.family), ("modelid", processor.model),
     )  # fmt: skip
-    known.update({key: value for key, value in told if value is not None})  # the others NCCL asks the guest's CPUID for
+    # NCCL asks the guest's CPUID for others, only of nodes whose GPUs or NICs a job uses, and fails without: so all nodes say it.
+    known.update({key: value for key, value in told if value is not None})
     below = [one for at, root in guest.complexes if at == node for one in root.below]
     return tag("cpu", known, *_branches(guest, below))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .. import libvirt_guest
 from ..core.host import Host
 from ..core.owned import Owned
 from ..core.schema import Schema
@@ -18,7 +17,8 @@ from ..pci.address import Address
 from . import found, record, wanted
 from .found import Current
 from .intent import Wish
-from .placed import Given, Part, Placed, Placements
+from .placed import Given, Part, Placed
+from .placing import Round, placements
 from .wanted import Desired
 
 # Where a guest is placed does not depend on how it is stopped, run, or whether it is to run at all.
@@ -34,7 +34,7 @@ _OF_TREE = (
 def looked(options: Mapping[str, Any], host: Host) -> dict[str, Any]:
     """The result for a host, live or captured; it is only read."""
     desired = parse(options)
-    owned = Owned.load(host).of(libvirt_guest.SCHEMA.name)
+    owned = Owned.load(host).of(record.RESOURCE)
     records = record.by_name(owned)
     kept = [record.placed_in(name, one) for name, one in records.items()]
     current = found.of_tree(host, kept) if host.captured else found.read(host, desired, records)
@@ -42,14 +42,14 @@ def looked(options: Mapping[str, Any], host: Host) -> dict[str, Any]:
     if current.without:  # placement needs no libvirt
         notes = [f"Guests that run are not known: {current.without}."]
         current = found.of_tree(host, ())
-    result = overview(desired, current, records, libvirt_guest.placements(desired, current, owned))
+    result = overview(desired, current, records, placements(desired, current, records))
     result["notes"] = notes
     result["text"] = text(result)
     return result
 
 
 def overview(
-    desired: Desired, current: Current, records: Mapping[str, Mapping[str, Any]], answers: Placements
+    desired: Desired, current: Current, records: Mapping[str, Mapping[str, Any]], answers: Round
 ) -> dict[str, Any]:
     """Each guest that is to be there, in the order of the inventory; ``problems`` are all reasons against."""
     placed = {one.shape.name: one for one in answers.placed}
@@ -68,7 +68,7 @@ def overview(
                 for one in answers.refused
                 if one.path.startswith((wish.path + ".", record.path_of(name))) or one.path == wish.path
             ]
-            why = [f"waits for {one.waits_for}: {one.why}" for one in answers.deferred]
+            why = [f"waits for {answers.waits_for}: {answers.why}"]
             guests.append({**_asked(wish), "verdict": REFUSED if reasons else WAITS, "reasons": reasons or why})
     return {"guests": guests, "problems": [str(one) for one in answers.refused]}
 

@@ -9,8 +9,6 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..core.change import Deferred
-from ..core.errors import Problem
 from ..pci.address import Address
 
 
@@ -94,12 +92,3 @@ class Refused:
 
     shape: Shape
     reasons: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Placements:
-    """All guests of a host: those that are placed, what speaks against others, and what new ones still wait for."""
-
-    placed: tuple[Placed, ...] = ()
-    refused: tuple[Problem, ...] = ()
-    deferred: tuple[Deferred, ...] = ()

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is kept of each guest: what it got of its host, what we wrote of it, and the files that are its own. Pure.
+"""What is kept of each guest: what it got of its host, and what we wrote of it. Pure.
 
 A guest's record is written before libvirt hears of the guest, so that one that was half made is known and continued or removed.
 """
@@ -30,9 +30,9 @@ def by_name(owned: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {path[len(RESOURCE) + 1 : -1]: record for path, record in owned.items()}
 
 
-def record_of(placed: Placed, wrote: Sequence[str], files: Sequence[str]) -> dict[str, Any]:
+def record_of(placed: Placed, wrote: Sequence[str]) -> dict[str, Any]:
     """The record of a guest. ``wrote`` has every definition of which libvirt may have the last one."""
-    return {"before": None, "placed": plain(placed), "wrote": list(wrote), "files": list(files)}
+    return {"before": None, "placed": plain(placed), "wrote": list(wrote)}
 
 
 def plain(placed: Placed) -> dict[str, Any]:

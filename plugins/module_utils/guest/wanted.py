@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import posixpath
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
@@ -26,18 +28,28 @@ from . import intent
 from .intent import GuestIntent, Wish
 from .networks import NETWORKS_FIELD
 
-RUNNING, DEFINED, GONE = "running", "defined", "absent"
+RUNNING, DEFINED, GONE = "running", "defined", intent.GONE
 GRACEFUL, FORCE = "graceful", "force"
 
 
-def check_folder(path: str, folder: str) -> str:
-    """An absolute path without a slash at its end."""
-    if folder.startswith("/") and ".." not in folder.split("/") and folder.strip("/"):
-        return folder.rstrip("/")
-    raise IntentError([Problem(path, "is not an absolute path", "Give the whole path.", found=repr(folder))])
+def absolute(path: str, text: str) -> str:
+    """A path without signs that libvirt, QEMU or a shell would take for something else."""
+    if not text.startswith("/") or posixpath.normpath(text) != text or re.search(r"[\s,:]", text):
+        raise IntentError([Problem(path, "is no plain absolute path", "Correct it.", found=repr(text))])
+    return text
 
 
-OWN_FIELDS = (
+FOLDER_FIELD = Field(
+    "guest_image_folder",
+    "str",
+    (
+        "Folder of the host with the disk of each guest (C(NAME.qcow2)), its seed (C(NAME-seed.iso)) and base images.",
+        "QEMU's own user has to be able to enter it.",
+    ),
+    default="/var/lib/libvirt/images",
+    check=absolute,
+)
+_STOP_FIELDS = (
     Field(
         "guest_stop",
         "str",
@@ -59,15 +71,8 @@ OWN_FIELDS = (
         default=False,
     ),
     Field("guest_stop_timeout_s", "int", ("How long a guest may take to end.",), default=300, minimum=1),
-    Field(
-        "guest_image_folder",
-        "str",
-        ("Folder of the host that has the disk of each guest (C(NAME.qcow2)) and its seed (C(NAME-seed.iso)).",),
-        default="/var/lib/libvirt/images",
-        check=check_folder,
-    ),
-    Field("guest_emulator", "str", ("Path of the QEMU that runs the guests. Omitted: libvirt's choice.",)),
 )
+_EMULATOR_FIELD = Field("guest_emulator", "str", ("Path of the QEMU that runs the guests. Omitted: libvirt's choice.",))
 # Those of other resources tell which devices are meant, and what earlier roles of the same run still bring.
 _OTHERS = (
     MODE_FIELD,
@@ -79,7 +84,9 @@ _OTHERS = (
     IOMMU_FIELD,
     REPLACED_FIELD,
 )
-SCHEMA = Schema("libvirt_guest", "guest_", (*intent.FIELDS, *OWN_FIELDS, NETWORKS_FIELD, *_OTHERS))
+# What tells which guests a host has and what each of them gets; ``guest_image`` has to know the same.
+PLACING_FIELDS = (*intent.FIELDS, FOLDER_FIELD, _EMULATOR_FIELD, NETWORKS_FIELD, *_OTHERS)
+SCHEMA = Schema("libvirt_guest", "guest_", (*_STOP_FIELDS, *PLACING_FIELDS))
 
 
 @dataclass(frozen=True)
@@ -106,18 +113,16 @@ class Desired:
         return tuple(wish for wish in self.guests.wishes if wish.rest["state"] != GONE)
 
     def files_of(self, wish: Wish) -> Files:
-        """Where the files of a guest are."""
-        if not wish.rest["image"]:
-            return Files()
+        """Where the files of a guest are. Without an image its disk is made by somebody else, and nobody makes a seed."""
         name = f"{self.folder}/{wish.shape.name}"
-        return Files(f"{name}.qcow2", f"{name}-seed.iso")
+        return Files(f"{name}.qcow2", f"{name}-seed.iso" if wish.rest["image"] else "")
 
 
 @dataclass(frozen=True)
 class Files:
-    """What is on disk of one guest; empty: it has no such file."""
+    """What is on disk of one guest; ``seed`` empty: it has none."""
 
-    disk: str = ""
+    disk: str
     seed: str = ""
 
     @property
@@ -152,8 +157,6 @@ def parse(params: Mapping[str, Any]) -> Desired:
     given = params.get(PORTS_FIELD.name)
     ports = parsed.of(ports_of, given if isinstance(given, (list, tuple)) else [])
     drivers = parsed.of(drivers_of, values[DEVICES_FIELD.name])
-    for wish in guests.wishes if guests else ():
-        parsed.problems += _of_wish(wish)
     if parsed.problems:
         raise IntentError(dict.fromkeys(parsed.problems))
     if guests is None:
@@ -176,11 +179,3 @@ def parse(params: Mapping[str, Any]) -> Desired:
 
 
 _PATHS = (MODE_FIELD.name, GPUS_FIELD.name, NICS_FIELD.name)
-
-
-def _of_wish(wish: Wish) -> list[Problem]:
-    found = []
-    if wish.rest["state"] != GONE and not wish.rest["image"]:
-        advice = "Name the image that its disk is made from."
-        found.append(Problem(f"{wish.path}.image", "is missing: the guest would have nothing to start from", advice))
-    return found

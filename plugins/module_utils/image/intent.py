@@ -1,22 +1,21 @@
 # Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The options of guest images: base images, the disks made from them, and what each guest is told. Pure."""
+"""The options of guest images: base images, and the guests whose disks are made from them. Pure."""
 
 from __future__ import annotations
 
-import posixpath
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.errors import IntentError, Problem
 from ..core.schema import Field, Schema
-from ..vf.mac import canonical_mac
-from .seed import Interface, Seed
+from ..guest import wanted
+from ..guest.intent import Wish
+from ..guest.wanted import absolute
 
-GIB = 1 << 30
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
 
@@ -34,12 +33,6 @@ def _url(path: str, text: str) -> str:
     return text
 
 
-def _absolute(path: str, text: str) -> str:
-    if not text.startswith("/") or posixpath.normpath(text) != text or re.search(r"[\s,:]", text):
-        raise IntentError([Problem(path, "is no plain absolute path", "Correct it.", found=repr(text))])
-    return text
-
-
 def _sha256(path: str, text: str) -> str:
     if re.fullmatch(r"[0-9a-fA-F]{64}", text) is None:
         raise IntentError(
@@ -51,51 +44,18 @@ def _sha256(path: str, text: str) -> str:
 _IMAGE = (
     Field("name", "str", ("What guests call the image.",), required=True, check=_named),
     Field("url", "str", ("Where the host fetches it. Give this or O(guest_images[].path).",), check=_url),
-    Field("path", "str", ("Where it lies on the host already; it is used there, and never removed.",), check=_absolute),
+    Field("path", "str", ("Where it lies on the host already; it is used there, and never removed.",), check=absolute),
     Field("sha256", "str", ("Its SHA-256; an image from a URL has to have one.",), check=_sha256),
 )
-_INTERFACE = (
-    Field("name", "str", ("What the guest's network settings call it.",), required=True, check=_named),
-    Field("mac", "str", ("Its MAC address.",), required=True, check=canonical_mac),
-    Field("addresses", "list", ("Addresses with their prefix length.",), default=[], elements="str"),
-    Field("gateway", "str", ("Address of the default gateway.",)),
-    Field("mtu", "int", ("MTU.",), minimum=68),
-    Field("dhcp", "bool", ("Whether it asks for an address.",), default=False),
+IMAGES_FIELD = Field(
+    "guest_images",
+    "list",
+    ("Base images of guests. One that no guest of the host names is not fetched.",),
+    default=[],
+    elements="dict",
+    fields=_IMAGE,
 )
-_DISK = (
-    Field("name", "str", ("Name of the guest.",), required=True, check=_named),
-    Field("image", "str", ("Name of the image in O(guest_images).",), required=True),
-    Field("size_gib", "int", ("Size of the disk in GiB. Omitted: that of the image.",), minimum=1),
-    Field("user", "str", ("User that may become root; has keys and no password.",)),
-    Field("ssh_keys", "list", ("Public keys of that user.",), default=[], elements="str", public=True),
-    Field("interfaces", "list", ("Network interfaces.",), default=[], elements="dict", fields=_INTERFACE),
-    Field("topology", "str", ("Text of the topology file for NCCL.",)),
-)
-SCHEMA = Schema(
-    "guest_image",
-    "guest_",
-    (
-        Field("guest_images", "list", ("Base images.",), default=[], elements="dict", fields=_IMAGE),
-        Field(
-            "guest_disks",
-            "list",
-            (
-                "Disks of the guests of this host, each a layer over its base image, and what cloud-init tells the guest.",
-                "A disk that is there is never made again. One that leaves the list is removed, which disrupts the V(guest).",
-            ),
-            default=[],
-            elements="dict",
-            fields=_DISK,
-        ),
-        Field(
-            "guest_image_folder",
-            "str",
-            ("Folder of base images, disks and seeds; QEMU's own user has to be able to enter it.",),
-            default="/var/lib/libvirt/images",
-            check=_absolute,
-        ),
-    ),
-)
+SCHEMA = Schema("guest_image", "guest_", (IMAGES_FIELD, *wanted.PLACING_FIELDS))
 
 
 @dataclass(frozen=True)
@@ -109,43 +69,53 @@ class Image:
 
 
 @dataclass(frozen=True)
-class Disk:
-    """A guest's disk and seed."""
-
-    name: str
-    image: Image
-    path: str
-    seed_path: str
-    seed: Seed
-    size: int | None = None
-
-
-@dataclass(frozen=True)
 class Desired:
-    """The images that disks use, and the disks."""
+    """The images that guests name, by name, and all guests of the host."""
 
-    images: tuple[Image, ...] = ()
-    disks: tuple[Disk, ...] = ()
-    folder: str = ""
+    images: Mapping[str, Image] = field(default_factory=dict, hash=False)
+    guests: wanted.Desired = wanted.Desired()
+
+    @property
+    def wishes(self) -> tuple[Wish, ...]:
+        """The guests whose disk is made from an image."""
+        return tuple(wish for wish in self.guests.present if wish.rest["image"])
 
 
 def parse(params: Mapping[str, Any]) -> Desired:
-    """What the options ask for; IntentError with every problem at once. Images that no disk uses are not fetched."""
+    """What the options ask for; IntentError with every problem at once."""
     values, problems = SCHEMA.parse_all(params)
-    folder = values["guest_image_folder"]
     images: dict[str, Image] = {}
     for index, one in enumerate(values["guest_images"]):
         if one is not None:
-            problems += _image(f"guest_images[{index}]", one, folder, images)
-    disks: dict[str, Disk] = {}
-    for index, one in enumerate(values["guest_disks"]):
-        if one is not None:
-            problems += _disk(f"guest_disks[{index}]", one, folder, images, disks)
+            problems += _image(f"guest_images[{index}]", one, values[wanted.FOLDER_FIELD.name], images)
+    problems += _unknown_images(values["guest_shapes"], _names(params.get(IMAGES_FIELD.name)))
+    guests = wanted.Desired()
+    try:
+        guests = wanted.parse({name: one for name, one in params.items() if name in _OF_GUESTS})
+    except IntentError as error:
+        problems += error.problems
     if problems:
         raise IntentError(problems)
-    used = {disk.image.name for disk in disks.values()}
-    kept = tuple(image for name, image in sorted(images.items()) if name in used)
-    return Desired(kept, tuple(disks[name] for name in sorted(disks)), folder)
+    used = {wish.rest["image"] for wish in guests.present}
+    return Desired({name: image for name, image in sorted(images.items()) if name in used}, guests)
+
+
+_OF_GUESTS = frozenset(entry.name for entry in wanted.PLACING_FIELDS)
+
+
+def _names(given: Any) -> set[Any]:
+    """The names of all images, of those too that are wrong by themselves, which is said already."""
+    entries = given if isinstance(given, (list, tuple)) else ()
+    return {str(one["name"]) for one in entries if isinstance(one, Mapping) and one.get("name") is not None}
+
+
+def _unknown_images(shapes: Sequence[Mapping[str, Any] | None], known: set[str]) -> Iterator[Problem]:
+    for index, shape in enumerate(shapes):
+        if shape is not None and shape["state"] != wanted.GONE and shape["image"] and shape["image"] not in known:
+            path, found = f"guest_shapes[{index}].image", repr(shape["image"])
+            yield Problem(
+                path, "names no image of guest_images", "Correct it.", found, ", ".join(sorted(known)) or "none"
+            )
 
 
 def _image(path: str, one: Mapping[str, Any], folder: str, images: dict[str, Image]) -> list[Problem]:
@@ -159,30 +129,4 @@ def _image(path: str, one: Mapping[str, Any], folder: str, images: dict[str, Ima
         return [Problem(f"{path}.name", "is that of another image", "Rename one.", found=repr(name))]
     place = one["path"] or f"{folder}/gpudirect-{name}-{sha256[:16]}.img"
     images[name] = Image(name, place, one["url"] or "", sha256)
-    return []
-
-
-def _disk(
-    path: str, one: Mapping[str, Any], folder: str, images: Mapping[str, Image], disks: dict[str, Disk]
-) -> list[Problem]:
-    name, image = one["name"], images.get(one["image"])
-    if image is None:
-        known = ", ".join(sorted(images)) or "none"
-        return [Problem(f"{path}.image", "names no image of guest_images", "Correct it.", repr(one["image"]), known)]
-    if name.lower() in {other.lower() for other in disks}:
-        return [Problem(f"{path}.name", "is that of another guest", "Rename one.", found=repr(name))]
-    if one["ssh_keys"] and not one["user"]:
-        return [Problem(f"{path}.user", "is missing", "Name the user who has the keys.")]
-    interfaces = tuple(
-        Interface(each["name"], each["mac"], tuple(each["addresses"]), each["gateway"] or "", each["mtu"], each["dhcp"])
-        for each in one["interfaces"]
-    )
-    twins = {one.mac for one in interfaces if [other.mac for other in interfaces].count(one.mac) > 1}
-    if twins or len({each.name for each in interfaces}) != len(interfaces):
-        return [
-            Problem(f"{path}.interfaces", "has a name or MAC address twice", "Correct it.", ", ".join(sorted(twins)))
-        ]
-    seed = Seed(name, one["user"] or "", tuple(one["ssh_keys"]), interfaces, one["topology"] or "")
-    size = one["size_gib"] * GIB if one["size_gib"] else None
-    disks[name] = Disk(name, image, f"{folder}/{name}.qcow2", f"{folder}/{name}-seed.iso", seed, size)
     return []

@@ -185,7 +185,7 @@ def _layer(step: Layer, host: Host) -> None:
 def too_small(name: str, size: int, least: int) -> Problem:
     """The problem of a disk that cannot hold its image."""
     found, wanted = f"{size >> 30} GiB", f"at least {-(-least >> 30)} GiB"
-    return Problem(f"guest_disks[{name}].size_gib", "is less than the image has", "Raise it.", found, wanted)
+    return Problem(f"guest_shapes[{name}].disk_gib", "is less than the image has", "Raise it.", found, wanted)
 
 
 def _write_seed(step: WriteSeed, host: Host) -> None:

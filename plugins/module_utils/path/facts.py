@@ -17,6 +17,7 @@ from ..core.host import Host
 from ..core.once import once
 from ..pci import sysfs
 from ..pci.machine import NOT_TOLD, Atsr, Flag, Machine, Names, Numbers, Platform
+from ..pci.tree import Number
 
 DMAR = "/sys/firmware/acpi/tables/DMAR"
 IOMMUS = "/sys/class/iommu"
@@ -62,6 +63,8 @@ def read(host: Host) -> Platform:
         arguments=arguments,
         kernel=_line(host, "/proc/sys/kernel/osrelease"),
         cpu_vendor=vendor,
+        cpu_family=_number(_word(cpuinfo, "cpu family")),
+        cpu_model=_number(_word(cpuinfo, "model")),
         architecture=_architecture(host, vendor),
         iommus=_iommus(host),
         atsr=_atsr_of(host, vendor),
@@ -87,6 +90,12 @@ def _word(cpuinfo: Text, name: str) -> Text:
         return cpuinfo if isinstance(cpuinfo, Unreadable) else Unreadable("/proc/cpuinfo: is not there")
     found = re.search(rf"^{name}[ \t]*:[ \t]*(.*)$", cpuinfo, re.MULTILINE)
     return found[1].strip() if found else Unreadable(f"/proc/cpuinfo: has no {name}")
+
+
+def _number(word: Text) -> Number:
+    if not isinstance(word, str):
+        return word
+    return int(word) if word.isdecimal() else Unreadable(f"/proc/cpuinfo: {word!r} is no number")
 
 
 def _architecture(host: Host, vendor: Text) -> Text:

@@ -367,6 +367,14 @@ _TABLE: tuple[Rule, ...] = (
         "NCCL src/graph/topo.cc",
     ),
     Rule(
+        "file_processors",
+        "a topology file tells the processor of each NUMA node",
+        _SHOWN,
+        "NCCL asks the guest only for nodes with a GPU or NIC that a job uses, and ends where another node is kept and says nothing.",
+        "Write arch, vendor, familyid and modelid in each cpu.",
+        "NCCL src/graph/topo.cc; docs/examples/nccl-h200",
+    ),
+    Rule(
         "file_links",
         "a topology file tells link speeds and widths that NCCL knows",
         _SHOWN,

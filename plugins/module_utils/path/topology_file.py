@@ -29,6 +29,7 @@ _RULES = (
     (r"cpu numaid=\S+ affinity", "file_masks", Verdict.WARN),
     (r"cpu affinity", "file_masks", Verdict.WARN),
     (r"cpu numaid", "file_numa", Verdict.WARN),
+    (r"cpu processor:", "file_processors", Verdict.WARN),
     (r"gpu gdr=|net \S* gdr=", "file_gdr", Verdict.WARN),
 )
 

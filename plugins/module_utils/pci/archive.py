@@ -172,9 +172,9 @@ def _unpacked(data: bytes, name: str, limits: tar.Limits) -> tuple[_Folder, dict
     placing = _Placing(limits.members)
     left_out: dict[str, list[str]] = {}
     stream = tar.Unpacked(data, name, limits.unpacked)
-    for member in tar.members(stream, limits, _is_kept):
+    for member in tar.members(stream, limits, is_kept):
         reason = _refused(member)
-        if not reason and _is_kept(member.name):
+        if not reason and is_kept(member.name):
             reason = placing.put(member)
         if reason:
             left_out.setdefault(reason, []).append(member.name)
@@ -183,8 +183,8 @@ def _unpacked(data: bytes, name: str, limits: tar.Limits) -> tuple[_Folder, dict
     return placing.root, left_out
 
 
-def _is_kept(name: str) -> bool:
-    """Only what a reader may ask for; a support bundle has much else."""
+def is_kept(name: str) -> bool:
+    """Whether a member may be part of a captured machine: only what a reader may ask for; a support bundle has much else."""
     return not _KEPT.isdisjoint(name.split("/"))
 
 

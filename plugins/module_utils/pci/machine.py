@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Union
 
 from ..core.change import ABSENT, Absent, Text, Unreadable
-from .tree import Tree
+from .tree import Number, Tree
 
 NOT_TOLD = Unreadable("the input does not say it")
 
@@ -40,6 +40,8 @@ class Platform:
     arguments: Text = NOT_TOLD  # kernel command line
     kernel: Text = NOT_TOLD  # release
     cpu_vendor: Text = NOT_TOLD  # GenuineIntel, AuthenticAMD, ...
+    cpu_family: Number = NOT_TOLD
+    cpu_model: Number = NOT_TOLD
     architecture: Text = NOT_TOLD  # x86_64, ppc64le, ...
     iommus: Names = NOT_TOLD  # names of /sys/class/iommu; ABSENT: there is none
     atsr: Union[Atsr, Absent, Unreadable] = NOT_TOLD  # ABSENT: the tables have no such structure, or it is not Intel

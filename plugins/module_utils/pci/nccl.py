@@ -44,6 +44,7 @@ class Cpu:
     cpus: frozenset[int]
     arch: str
     vendor: str
+    numbers: tuple[Union[int, None], Union[int, None]]  # family and model
     below: tuple[Address, ...]  # functions directly below it
     line: int
 
@@ -137,7 +138,7 @@ class _Walk:
             self.oddities.append(f"cpu numaid={numaid} affinity={affinity!r}: is no mask; NCCL wants hexadecimal words")
         return Cpu(
             -1 if numaid is None else numaid, affinity, cpus or frozenset(), element.get("arch"), element.get("vendor"),
-            below, element.line,
+            (_number(element.get("familyid")), _number(element.get("modelid"))), below, element.line,
         )  # fmt: skip
 
     def pci(self, element: Element, parent: Union[Address, None], root_bus: str, node: Number) -> Union[Address, None]:

@@ -6,19 +6,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Union
 
 from .address import Address
 
 if TYPE_CHECKING:
     from .nccl import Cpu, NcclTopology
 
+_NUMBERED = ("GenuineIntel", "CentaurHauls", "  Shanghai  ")  # NCCL src/graph/topo.cc, ncclTopoAddCpu
+
 
 def oddities(topology: NcclTopology) -> Iterator[str]:
     """All of them but those of single elements, which the reader tells while it reads."""
     yield from _nodes(topology.cpus)
     yield from _masks(topology.cpus)
+    yield from _processors(topology.cpus)
     yield from _gpus(topology)
     yield from _nics(topology)
     yield from _shared(topology)
@@ -53,6 +56,19 @@ def _masks(cpus: Iterable[Cpu]) -> Iterator[str]:
     left = set(range(max(of, default=-1) + 1)) - set(of)
     if left:
         yield f"cpu affinity: processors {ranges(left)} are in no mask; a NUMA node without devices may have them"
+
+
+def _processors(cpus: Sequence[Cpu]) -> Iterator[str]:
+    """NCCL fills these in only for nodes with a GPU or NIC that it uses, and a socket may hold another one in the file."""
+    lack = [one.numaid for one in cpus if not one.arch or (one.arch == "x86_64" and lacking(one.vendor, one.numbers))]
+    if lack and len(cpus) > 1:
+        nodes = ", ".join(map(str, lack))
+        yield f"cpu processor: numaid {nodes} lack words that NCCL needs; it fails in a job that uses no GPU of such a node"
+
+
+def lacking(vendor: str, numbers: Iterable[Union[int, None]]) -> bool:
+    """Whether NCCL cannot do with what is told of an x86 processor: it wants family and model of some makers."""
+    return not vendor or (vendor in _NUMBERED and None in numbers)
 
 
 def _gpus(topology: NcclTopology) -> Iterator[str]:

@@ -15,7 +15,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Union
+from typing import Any, Callable, Protocol, Union
 
 from ..core.errors import Problem, UnreadableState
 
@@ -27,6 +27,7 @@ _LONG_NAME, _LONG_LINK, _PAX, _PAX_ALL = b"L", b"K", b"x", b"g"
 _HEADERS = 1 << 20  # bytes of a name or of the records of a member
 _PIECE = 1 << 20  # bytes that are decompressed at a time
 _GIVEN = 1 << 16  # bytes that a decompressor is given at a time, since what it leaves of them is copied
+_MAGIC = 8  # bytes that tell a compression
 _STREAMS = 100_000  # compressed streams in one input
 
 
@@ -67,14 +68,21 @@ def is_tar(data: bytes) -> bool:
     return len(data) >= BLOCK and _checked(data[:BLOCK])
 
 
+class Sliced(Protocol):
+    """Bytes, or what gives pieces of them."""
+
+    def __getitem__(self, piece: slice, /) -> bytes:
+        """The bytes of a piece."""
+
+
 class Unpacked:
     """Bytes that come out of a compressed input piece by piece, never more of them than asked for."""
 
-    def __init__(self, data: bytes, name: str, limit: int) -> None:
+    def __init__(self, data: Sliced, name: str, limit: int) -> None:
         """``limit`` are the bytes that may come out in all."""
         self.data, self.name, self.limit = data, name, limit
         self.at = self.out = self.streams = 0
-        self.kind = compression(data)
+        self.kind = compression(data[:_MAGIC])
         self.machine: Any = self._fresh() if self.kind else None
         self.buffer, self.start = b"", 0  # what came out and was not read yet begins there
         self.rest = b""

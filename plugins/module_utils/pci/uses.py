@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 
 from ..core.change import Unreadable
 from ..core.host import Host
-from ..vf.links import SHOW, Links, parse_links, uses
-from ..vf.reach import protected
+from ..vf.links import Links, uses
+from ..vf.reach import network_devices, protected
 from . import disks as disks_of
 from .address import Address
 from .attributes import steps_of
@@ -111,7 +111,7 @@ def _network(host: Host, functions: Iterable[Address]) -> _Network:
                 below[address] = (*below.get(address, ()), name)
     if not below:
         return _Network()
-    links = parse_links(SHOW, host.look([*SHOW]).out)
+    links = network_devices(host)
     return _Network(links, below, protected(host, links))
 
 

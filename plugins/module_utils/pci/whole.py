@@ -18,6 +18,7 @@ _UNTOLD = Unreadable("the result of host_topology_info does not have it")
 # What a value of each field is where it is known.
 _KINDS: Mapping[str, type] = {
     **dict.fromkeys(("arguments", "kernel", "cpu_vendor", "architecture", "lockdown", "memory_encryption"), str),
+    **dict.fromkeys(("cpu_family", "cpu_model"), int),
     **dict.fromkeys(("unsafe_interrupts", "is_guest", "iommufd"), bool),
 }
 

@@ -1,14 +1,20 @@
 # Copyright: (c) 2026, vela.gpudirect contributors (!UNKNOWN)
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The network devices that a host is reached through, which nothing may take down."""
+"""The network devices of a host, and those that it is reached through, which nothing may take down."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from ..core.host import Connection, Host
-from .links import Links, carriers, holder, parse_routes
+from ..core.once import once
+from .links import SHOW, Links, carriers, holder, parse_links, parse_routes
+
+
+def network_devices(host: Host) -> Links:
+    """All network devices, asked for once in a look."""
+    return once(host, " ".join(SHOW), lambda: parse_links(SHOW, host.look([*SHOW]).out))
 
 
 def protected(host: Host, links: Links) -> dict[str, str]:

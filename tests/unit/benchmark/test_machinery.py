@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmark import looped, reading
+from tests.benchmark import audits, looped, reading
 from tests.benchmark.first_apply import userspace_s
 from tests.benchmark.machines import Answering, checked, converged_host, look
 from tests.benchmark.measuring import family_cpu_s
@@ -99,3 +99,17 @@ def test_user_space_is_what_systemd_says() -> None:
     assert userspace_s(shown) == 7.5
     with pytest.raises(RuntimeError, match="has not finished"):
         userspace_s("UserspaceTimestampMonotonic=2000000\nFinishTimestampMonotonic=0\n")
+
+
+def test_hosts_of_an_audit_differ_and_have_the_gpus_that_are_told(tmp_path: Path) -> None:
+    texts = list(audits.host_texts(audits.FEW))
+    assert len(set(texts)) == audits.FEW
+    assert sum(text.count(" [10de:") for text in texts) == 2 * 1500  # a line for itself, and one for its subsystem
+    audits.written(tmp_path / "some.tar.gz", 20)
+    spent = audits.audited(tmp_path / "some.tar.gz", tmp_path)
+    assert (tmp_path / "audit.txt").read_text().startswith("2 FAIL, 18 UNKNOWN of 20 inputs with 156 GPUs\n")
+    assert spent.peak_mib > 1
+
+
+def test_guests_of_every_kind_of_host_are_placed() -> None:
+    assert len({audits.guests(number) for number in range(3)}) == 3

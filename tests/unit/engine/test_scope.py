@@ -18,16 +18,23 @@ from ansible_collections.vela.gpudirect.plugins.module_utils.core.converge impor
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import HostRefused
 from ansible_collections.vela.gpudirect.plugins.module_utils.path import gate
 
+from tests.fixtures import image_hosts
 from tests.fixtures.fake_libvirt import FakeGuestHost
-from tests.fixtures.libvirt_hosts import built, guests, shape, with_files
+from tests.fixtures.image_hosts import UBUNTU, digest
+from tests.fixtures.libvirt_hosts import guests, shape
 from tests.fixtures.runs import DIGEST
 
-ONE: dict[str, Any] = {**guests(shape()), "host_boot_enabled": False, "gpudirect_only": "guests"}
+URL = "https://images.example/noble.img"
+IMAGES = [{"name": "ubuntu-24.04", "url": URL, "sha256": digest(UBUNTU)}]
+ONE: dict[str, Any] = {
+    **guests(shape(user="ops", ssh_keys=["ssh-ed25519 AAAA ops"]), guest_images=IMAGES),
+    **{"host_boot_enabled": False, "gpudirect_only": "guests"},
+}
 
 
 @pytest.fixture
 def host(tmp_path: Path) -> FakeGuestHost:
-    return with_files(built(tmp_path / "root"))
+    return image_hosts.build(tmp_path / "root", {URL: UBUNTU})
 
 
 def look(host: FakeGuestHost, intent: dict[str, Any], *, check: bool = False) -> dict[str, Any]:
@@ -37,7 +44,7 @@ def look(host: FakeGuestHost, intent: dict[str, Any], *, check: bool = False) ->
 
 def test_a_host_that_is_as_wanted_gets_its_guests(host: FakeGuestHost) -> None:
     result = look(host, {**ONE, "pci_path_max_read_request": 4096})
-    assert result["todo"] == ["libvirt_guest"]
+    assert result["todo"] == ["guest_image", "libvirt_guest"]
     assert result["msg"].endswith("(this run is about guests only)")
 
 
@@ -50,7 +57,7 @@ def test_a_host_that_is_not_is_stopped_with_the_names_of_what_is_not(host: FakeG
     assert "max_read_request" in str(problem)
     assert "Run site.yml for this host first" in str(problem)
     everything = look(host, {**ONE, "gpudirect_only": "all", "pci_path_max_read_request": 512})
-    assert everything["todo"] == ["pci_path", "libvirt_guest"]
+    assert everything["todo"] == ["pci_path", "guest_image", "libvirt_guest"]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from ansible_collections.vela.gpudirect.plugins.module_utils.guest import device
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest.branches import Lanes, Leaf, Switch
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest.buses import Root, layout
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest.model import Guest, model_of
-from ansible_collections.vela.gpudirect.plugins.module_utils.guest.options import Topology
+from ansible_collections.vela.gpudirect.plugins.module_utils.guest.options import Processor, Topology
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest.placed import Cell, Given, Part, Placed, Shape
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest.xml_output import tag, text_of
 from ansible_collections.vela.gpudirect.plugins.module_utils.path.routes import Routes
@@ -29,6 +29,7 @@ from tests.unit.guest.test_guest_cases import GOOD, guest_of
 from tests.unit.path.machines import machines
 
 CELLS = (Cell(0, (2, 3), 1024), Cell(1, (4, 5), 1024))
+TOLD = replace(PLAIN, processor=Processor("GenuineIntel", 6, 143))
 
 
 def placed_on(machine: Machine) -> Placed:
@@ -94,7 +95,7 @@ def check(guest: Guest) -> None:
 @given(machines())
 def test_any_machine(machine: Machine) -> None:
     placed = placed_on(machine)
-    guest = model_of(machine, placed, PLAIN)
+    guest = model_of(machine, placed, TOLD)
     check(guest)
     found = seen(domain_xml.render(guest))
     for one in guest.devices:
@@ -107,10 +108,10 @@ def test_any_machine(machine: Machine) -> None:
 
 @given(machines(), st.sampled_from([Topology.ROOT_PORTS, Topology.FLAT]))
 def test_any_machine_without_switches(machine: Machine, topology: Topology) -> None:
-    guest = model_of(machine, placed_on(machine), replace(PLAIN, topology=topology))
+    guest = model_of(machine, placed_on(machine), replace(TOLD, topology=topology))
     check(guest)
     assert not guest.layout.switches
-    with_switches = model_of(machine, placed_on(machine), PLAIN)
+    with_switches = model_of(machine, placed_on(machine), TOLD)
     assert set(guest.switches) == set(with_switches.switches), "NCCL is told the same switches"
 
 

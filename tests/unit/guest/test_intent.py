@@ -8,6 +8,7 @@ import pytest
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import IntentError
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest.intent import parse
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest.placed import Shape
+from ansible_collections.vela.gpudirect.plugins.module_utils.guest.rails import Rail, rails_of
 from ansible_collections.vela.gpudirect.plugins.module_utils.path.finding import Kind
 from ansible_collections.vela.gpudirect.plugins.module_utils.pci.address import Address
 
@@ -28,6 +29,7 @@ def test_a_shape_and_what_placement_does_not_read() -> None:
         "page_size": "2M",
         "image": "ubuntu-24.04",
         "mtu": 9000,
+        "rails": [{}, {"name": "blue", "addresses": ["10.0.0.1/24"], "gateway": "10.0.0.254", "mtu": 4000}],
         "mac": "52-54-00-00-00-0A",
     }
     (wish,) = parse({"guest_shapes": [given]}).wishes
@@ -35,6 +37,7 @@ def test_a_shape_and_what_placement_does_not_read() -> None:
     assert (wish.path, wish.rest["image"], wish.rest["mtu"]) == ("guest_shapes[0]", "ubuntu-24.04", 9000)
     assert (wish.rest["mac"], wish.rest["autostart"], wish.rest["user"]) == ("52:54:00:00:00:0a", True, None)
     assert not {"gpus", "vcpus"} & set(wish.rest)
+    assert rails_of(wish.rest) == (Rail("rail0", mtu=9000), Rail("blue", ("10.0.0.1/24",), "10.0.0.254", 4000))
 
 
 def test_nothing_asked_is_nothing() -> None:
@@ -89,3 +92,63 @@ def test_modules_need_an_address() -> None:
     assert found == (
         "guest_partitions[1]: names GPU modules without an address (4). Give their addresses in guest_gpu_modules."
     )
+
+
+IMAGE = {**LEAST, "gpus": 2, "image": "noble"}
+
+
+@pytest.mark.parametrize(
+    ("rails", "said"),
+    [
+        ([{}] * 3, "rails: are more than the guest has VFs (found 3, wanted at most 2)"),
+        ([{"addresses": ["10.0.0.1"]}], "rails[0].addresses[0]: is no address with its prefix: the prefix is missing"),
+        ([{"addresses": ["10.0.0.256/24"]}], "rails[0].addresses[0]: is no address with its prefix"),
+        (
+            [{"addresses": ["10.0.0.0/24"]}],
+            "rails[0].addresses[0]: is no address with its prefix: it is that of the network",
+        ),
+        ([{"addresses": ["224.0.0.1/24"]}], "rails[0].addresses[0]: is no address with its prefix: no interface"),
+        ([{"addresses": ["10.0.0.1/24"], "gateway": "10.0.1.1"}], "rails[0].gateway: is in the network of none"),
+        ([{"gateway": "10.0.1.1"}], "rails[0].gateway: is in the network of none"),
+        ([{"gateway": "ten"}], "rails[0].gateway: is no address"),
+        ([{"name": "a"}, {"name": "A"}], "rails[1].name: is the name of another rail of the guest"),
+        ([{"name": "mgmt"}], "rails[0].name: is no name for a rail"),
+        (
+            [{"addresses": ["10.0.0.1/24"]}, {"addresses": ["10.0.0.1/16"]}],
+            "is that of guest_shapes[0].rails[0].addresses[0]",
+        ),
+        ([{"adresses": []}], "rails[0].adresses: is not a known name. Did you mean addresses?"),
+    ],
+)
+def test_rails_that_cannot_be_meant(rails: list[Any], said: str) -> None:
+    (found,) = problems(guest_shapes=[{**IMAGE, "rails": rails}])
+    assert said in found
+
+
+def test_rails_on_a_link_between_two_have_both_addresses() -> None:
+    for address in ("10.0.0.0/31", "10.0.0.1/31", "fd00::/127"):
+        parse({"guest_shapes": [{**IMAGE, "rails": [{"addresses": [address]}]}]})
+
+
+def test_two_guests_with_one_address_and_options_that_need_an_image() -> None:
+    rails = [{"addresses": ["10.0.0.1/24"]}]
+    told = {"disk_gib": 9, "user": "ops", "ssh_keys": ["k"], "rails": rails, "mtu": 9000}
+    found = problems(
+        guest_shapes=[
+            {**IMAGE, "rails": rails},
+            {**IMAGE, "name": "b", "rails": rails, "ssh_keys": ["k"]},
+            {**LEAST, "name": "c", "gpus": 1, **told},
+            {**IMAGE, "name": "d", "rails": rails, "state": "absent"},
+        ]
+    )
+    assert [one.split(": ")[0] for one in found] == [
+        "guest_shapes[1].rails[0].addresses[0]",
+        "guest_shapes[1].user",
+        "guest_shapes[2].disk_gib",
+        "guest_shapes[2].mtu",
+        "guest_shapes[2].rails",
+        "guest_shapes[2].rails[0].addresses[0]",
+        "guest_shapes[2].ssh_keys",
+        "guest_shapes[2].user",
+    ]
+    assert "Name the image, or leave this out." in found[2]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.vela.gpudirect.plugins.module_utils import guest_image
+from ansible_collections.vela.gpudirect.plugins.module_utils import guest_image, libvirt_guest
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.change import Disruption
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.converge import Report, converge
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import (
@@ -28,20 +29,20 @@ from tests.fixtures.image_hosts import FOLDER, GIB, UBUNTU, ImageHost, digest
 URL = "https://images.example/noble.img"
 NEWER = json.dumps({"format": "qcow2", "virtual-size": 4 * GIB})
 IMAGE = {"name": "noble", "url": URL, "sha256": digest(UBUNTU)}
+MACS = ("02:00:00:00:00:01", "02:00:00:00:00:02")
+LEAST = {"image": "noble", "vcpus": 2, "memory_gib": 4}
 GUEST = {
+    **LEAST,
     "name": "train-1",
-    "image": "noble",
-    "size_gib": 100,
+    "gpus": 1,
+    "disk_gib": 100,
     "user": "ops",
     "ssh_keys": ["ssh-ed25519 AAAA ops"],
-    "interfaces": [
-        {"name": "mgmt", "mac": "52:54:00:00:00:01", "dhcp": True},
-        {"name": "rail0", "mac": "02:00:00:00:00:01", "addresses": ["10.0.0.1/24"], "mtu": 9000},
-    ],
-    "topology": "<system/>\n",
+    "network": "br0",
+    "rails": [{"addresses": ["10.0.0.1/24"], "mtu": 9000}],
 }
-ONE: dict[str, Any] = {"guest_images": [IMAGE], "guest_disks": [GUEST]}
-TWO: dict[str, Any] = {"guest_images": [IMAGE], "guest_disks": [GUEST, {"name": "train-2", "image": "noble"}]}
+ONE: dict[str, Any] = {"guest_images": [IMAGE], "guest_shapes": [GUEST]}
+TWO: dict[str, Any] = {"guest_images": [IMAGE], "guest_shapes": [GUEST, {**LEAST, "name": "train-2"}]}
 BASE = f"{FOLDER}/gpudirect-noble-{digest(UBUNTU)[:16]}.img"
 DISK, SEED = f"{FOLDER}/train-1.qcow2", f"{FOLDER}/train-1-seed.iso"
 
@@ -51,12 +52,15 @@ def go(host: ImageHost, intent: dict[str, Any], *, check: bool = False, allow: D
 
 
 def with_guest(**changes: Any) -> dict[str, Any]:
-    return {**ONE, "guest_disks": [{**GUEST, **changes}]}
+    return {**ONE, "guest_shapes": [{**GUEST, **changes}]}
 
 
 @pytest.fixture
 def host(tmp_path: Path) -> ImageHost:
-    return image_hosts.build(tmp_path / "root", {URL: UBUNTU})
+    host = image_hosts.build(tmp_path / "root", {URL: UBUNTU})
+    host.put("/sys/class/net/br0/bridge/bridge_id", "8000")
+    host.links = image_hosts.links(*MACS)
+    return host
 
 
 def test_nothing_is_asked_and_nothing_runs(host: ImageHost) -> None:
@@ -73,7 +77,17 @@ def test_check_mode_predicts_and_the_second_run_finds_nothing(host: ImageHost) -
     host.commands.clear()
     with host.only_read():
         assert go(host, TWO).plan.empty
-    assert not host.commands  # a daily look runs no program, however many guests there are
+    assert [done.argv[0] for done in host.commands] == ["ip"]  # which a look shares with sriov
+    host.commands.clear()
+    with host.only_read():
+        go(host, {**ONE, "guest_shapes": [{**GUEST, "rails": []}]}, check=True)
+    assert not host.commands
+
+
+def rendered(host: ImageHost) -> str:
+    """The domain that libvirt_guest makes of the guest."""
+    converge(libvirt_guest, {"guest_shapes": [GUEST]}, host, allow=Disruption.NOTHING, check=False)
+    return ET.tostring(host.libvirt.domains.kept["train-1"].inactive, encoding="unicode")  # type: ignore[arg-type]
 
 
 def test_what_was_made(host: ImageHost) -> None:
@@ -83,12 +97,15 @@ def test_what_was_made(host: ImageHost) -> None:
     seed = json.loads(host.text(SEED))
     assert seed["label"] == "cidata"
     network = json.loads(seed["files"]["network-config"])["ethernets"]
-    assert network["rail0"] == {"addresses": ["10.0.0.1/24"], "dhcp4": False, "match": {"macaddress": "02:00:00:00:00:01"},
+    assert network["rail0"] == {"addresses": ["10.0.0.1/24"], "dhcp4": False, "match": {"macaddress": MACS[0]},
                                 "mtu": 9000, "optional": True}  # fmt: skip
+    (interface,) = ET.fromstring(rendered(host)).iterfind("devices/interface")
+    mac = interface.find("mac").get("address")  # type: ignore[union-attr]
+    assert network["mgmt"] == {"dhcp4": True, "match": {"macaddress": mac}}
     first, _newline, user = seed["files"]["user-data"].partition("\n")
     assert first == "#cloud-config"
     files = {one["path"]: one["content"] for one in json.loads(user)["write_files"]}
-    assert files["/etc/gpudirect/virtualTopology.xml"] == "<system/>\n"
+    assert 'class="0x030200"' in files["/etc/gpudirect/virtualTopology.xml"]
     assert "/run/nvidia-topologyd/virtualTopology.xml" in files["/etc/tmpfiles.d/gpudirect-nccl.conf"]
     assert json.loads(seed["files"]["meta-data"])["local-hostname"] == "train-1"
     assert not [path for path in host.disk() if "/seed-" in path]
@@ -99,7 +116,7 @@ def test_a_disk_is_data(host: ImageHost) -> None:
     host.put(DISK, "what the guest wrote")
     newer = {**IMAGE, "sha256": digest(NEWER)}
     host.network = {URL: NEWER}
-    report = go(host, {"guest_images": [newer], "guest_disks": [{**GUEST, "size_gib": 200, "user": "other"}]})
+    report = go(host, {"guest_images": [newer], "guest_shapes": [{**GUEST, "disk_gib": 200, "user": "other"}]})
     assert host.text(DISK) == "what the guest wrote"
     assert host.exists(BASE)
     assert [note.partition(": ")[2].split(";")[0].split(" /")[0] for note in report.left.notes] == [
@@ -133,7 +150,7 @@ def test_an_image_that_lies_there_is_used_and_never_removed(host: ImageHost) -> 
     host.put("/srv/noble.img", UBUNTU)
     intent = {
         "guest_images": [{"name": "noble", "path": "/srv/noble.img", "sha256": digest(UBUNTU)}],
-        "guest_disks": [GUEST],
+        "guest_shapes": [GUEST],
     }
     go(host, intent)
     assert json.loads(host.text(DISK))["backing-filename"] == "/srv/noble.img"
@@ -217,9 +234,9 @@ def test_a_base_that_was_written_to_is_told(host: ImageHost) -> None:
 
 def test_a_disk_smaller_than_its_image(host: ImageHost) -> None:
     with pytest.raises(
-        ApplyFailed, match=r"size_gib: is less than the image has \(found 2 GiB, wanted at least 3 GiB\)"
+        ApplyFailed, match=r"disk_gib: is less than the image has \(found 2 GiB, wanted at least 3 GiB\)"
     ):
-        go(host, with_guest(size_gib=2))
+        go(host, with_guest(disk_gib=2))
 
 
 @pytest.mark.parametrize(
@@ -232,9 +249,9 @@ def test_a_disk_smaller_than_its_image(host: ImageHost) -> None:
         ({"guest_images": [IMAGE, IMAGE]}, "is that of another image"),
         ({"guest_images": [{**IMAGE, "sha256": "abc"}]}, "is no SHA-256"),
         (with_guest(image="other"), r"names no image of guest_images \(found 'other', wanted noble\)"),
-        (with_guest(name="../x"), "cannot be the name of a file"),
-        ({**ONE, "guest_disks": [GUEST, {**GUEST, "name": "Train-1"}]}, "is that of another guest"),
-        (with_guest(interfaces=[GUEST["interfaces"][0]] * 2), "has a name or MAC address twice"),  # type: ignore[index]
+        (with_guest(name="../x"), "is no name for a guest"),
+        ({**ONE, "guest_shapes": [GUEST, {**GUEST, "name": "Train-1"}]}, "is the name of guest_shapes"),
+        (with_guest(rails=[{}] * 2), "are more than the guest has VFs"),
         (with_guest(user=None), "Name the user who has the keys"),
         ({**ONE, "guest_image_folder": "images"}, "is no plain absolute path"),
     ],
@@ -287,5 +304,8 @@ def test_errors_are_of_a_known_kind(host: ImageHost) -> None:
     with pytest.raises(GpudirectError):
         go(
             host,
-            {"guest_images": [{"name": "a", "path": "/srv/nowhere.img"}], "guest_disks": [{"name": "g", "image": "a"}]},
+            {
+                "guest_images": [{"name": "a", "path": "/srv/nowhere.img"}],
+                "guest_shapes": [{**LEAST, "name": "g", "image": "a"}],
+            },
         )

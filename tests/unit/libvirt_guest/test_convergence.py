@@ -55,16 +55,16 @@ def test_a_guest_is_defined_and_started_and_a_second_run_writes_nothing(host: Fa
     assert (again.changed, again.verified) == (False, True)
 
 
-def test_intent_that_goes_takes_guest_nvram_disk_seed_and_record_with_consent(host: FakeGuestHost) -> None:
+def test_intent_that_goes_takes_guest_nvram_and_record_with_consent(host: FakeGuestHost) -> None:
     state = host.libvirt.state()
     settle(ONE, host)
     assert "Set gpudirect_allow: guest" in failing(ConsentRequired, {}, host)
     report = settle({}, host)
     assert [change.path for change in report.plan.changes] == [
-        f"libvirt_guest[train].{part}" for part in ("state", "definition", "files")
+        f"libvirt_guest[train].{part}" for part in ("state", "definition")
     ]
     assert host.libvirt.state() == state
-    assert not any(host.exists(f"{FOLDER}/train{end}") for end in (".qcow2", "-seed.iso"))
+    assert all(host.exists(f"{FOLDER}/train{end}") for end in (".qcow2", "-seed.iso"))  # those are guest_image's
     assert not list(host.path("/var/lib/libvirt/qemu/nvram").iterdir())
     assert not host.owned()
 
@@ -215,6 +215,21 @@ def test_a_guest_without_its_disk_waits_for_it(tmp_path: Path) -> None:
     assert report.verified is False
     with_files(host)
     settle(ONE, host, "nothing")
+
+
+def test_without_an_image_the_disk_is_somebody_elses(tmp_path: Path) -> None:
+    host = built(tmp_path / "root")
+    own = guests(shape(image=None))
+    (waiting,) = run(own, host).plan.deferred
+    assert (waiting.waits_for, waiting.why) == (
+        "a disk of yours",
+        "guest train starts from /var/lib/libvirt/images/train.qcow2, not there yet",
+    )
+    host.put(f"{FOLDER}/train.qcow2", "mine")
+    settle(own, host, "nothing")
+    assert [one.get("device") for one in domain(host).iterfind("devices/disk")] == ["disk"]
+    settle({}, host)
+    assert host.text(f"{FOLDER}/train.qcow2") == "mine"
 
 
 def test_a_host_without_libvirt_waits_for_the_role_that_brings_it(host: FakeGuestHost) -> None:

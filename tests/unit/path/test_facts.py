@@ -28,6 +28,8 @@ def test_a_host_tells_all(tmp_path: Path) -> None:
         arguments="BOOT_IMAGE=/vmlinuz root=/dev/vda1 ro intel_iommu=on iommu=pt",
         kernel="6.12.41+deb13-amd64",
         cpu_vendor="GenuineIntel",
+        cpu_family=6,
+        cpu_model=143,
         architecture="x86_64",
         iommus=("dmar0",),
         atsr=Atsr((), ("0000:20:01.0", "0000:60:01.0")),

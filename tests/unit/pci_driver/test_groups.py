@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures import fake_machines
+from tests.fixtures import fake_machines, path_hosts
 from tests.fixtures.driver_hosts import NVMES, built, devices, look, refused, run
 from tests.fixtures.fake_drivers import FakeDrivers
 from tests.fixtures.fake_pci import Machine
@@ -155,3 +155,38 @@ def test_one_device_without_a_group_waits_for_nothing(tmp_path: Path) -> None:
 def test_another_driver_needs_no_iommu(no_groups: FakeDrivers) -> None:
     intent = devices({"name": "stub", "select": {"device": "0005"}, "driver": "pci-stub"})
     assert run(intent, no_groups).verified
+
+
+def opened(root: Path, shares: bool = False) -> FakeDrivers:
+    """A host that was one for bare metal: its ports let devices see each other. ``shares``: a NIC and a drive always do."""
+    machine = fake_machines.rack()
+    for one in machine.devices:
+        if one.acs is not None:
+            one.acs, one.isolated = (one.acs[0], 0), False
+    if shares:
+        machine["0000:24:00.0"].shares_with = machine["0000:23:00.0"]
+    return built(root, machine)
+
+
+def test_groups_that_the_next_boot_keeps_apart_are_waited_for(tmp_path: Path) -> None:
+    host = opened(tmp_path / "root")
+    intent = {**NVMES, **path_hosts.RACK, "pci_path_acs": "boot_argument", "kernel_iommu": "passthrough"}
+    assert "shares IOMMU group" in refused({**intent, "pci_path_acs": "register"}, host)
+    first = run(intent, host)
+    assert [one.waits_for for one in first.plan.deferred] == ["kernel_args"]
+    assert "0000:23:00.0" in first.plan.deferred[0].why
+    assert host.drivers()["0000:23:00.0"] == "nvme"
+    path_hosts.run(intent, host)
+    assert run(intent, host).plan.deferred, "the boot is still to come"
+    host.boot()
+    assert run(intent, host).verified
+    assert host.drivers()["0000:23:00.0"] == "vfio-pci"
+
+
+def test_groups_that_a_boot_has_left_together_are_refused_again(tmp_path: Path) -> None:
+    host = opened(tmp_path / "root", shares=True)
+    intent = {**NVMES, **path_hosts.RACK, "pci_path_acs": "boot_argument", "kernel_iommu": "passthrough"}
+    assert run(intent, host).plan.deferred
+    path_hosts.run(intent, host)
+    host.boot()
+    assert "shares IOMMU group" in refused(intent, host)

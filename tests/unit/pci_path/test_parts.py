@@ -188,3 +188,16 @@ def test_other_bus_numbers_give_another_argument_and_the_same_words(host: FakeSr
     assert words(host)["0000:32:01.0"] == 0x5D
     settle({}, host)
     assert not host.owned()
+
+
+def test_a_nic_that_does_not_answer_holds_up_nothing_else(tmp_path: Path) -> None:
+    host = built(tmp_path / "root", "one")
+    (card,) = [device for device in host.machine.devices if device.nets and device.link is not None]
+    intent = {**REGISTER, "pci_path_max_read_request": 4096}
+    host.machine.at(f"{host.machine.path(card)}/config").write_bytes(b"\xff" * 4096)
+    with pytest.raises(GpudirectError, match=r"max_read_request: the NIC does not answer"):
+        one(pci_path, intent, host, check=False, allow=Disruption.NOTHING)
+    current = pci_path.read(host, pci_path.parse(intent))
+    plan = pci_path.plan(pci_path.parse(intent), current, {})
+    assert [change.path for change in plan.changes if change.path.endswith(".acs")]
+    assert [problem.path for problem in plan.refused] == [f"pci_path[{card.address}].max_read_request"]

@@ -75,7 +75,8 @@ def test_mistakes_of_the_inventory_and_of_the_task_are_told_on_the_controller(tm
 
 
 def test_a_host_that_is_not_as_wanted_is_stopped_and_the_others_go_on(tmp_path: Path) -> None:
-    wanted = {**guests(shape()), "host_boot_enabled": False}
+    # A captured tree has no libvirt to ask, so nothing is to be done on the one that is ready.
+    wanted = {"host_boot_enabled": False}
     inventory(
         tmp_path,
         **{

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.vela.gpudirect.plugins.module_utils import (
+    guest_image,
     host_boot,
     hugepages,
     kernel_args,
@@ -32,8 +33,8 @@ ROLES: dict[str, tuple[str, tuple[Schema, ...]]] = {
     "pci_path": ("Registers on the paths between GPUs and NICs: ACS words and read requests.", (pci_path.SCHEMA,)),
     "kvm": ("A host for guests with passed-through devices.", (kvm.SCHEMA,)),
     "guest": (
-        "Networks, pools and guests of a host in libvirt.",
-        (libvirt_guest.SCHEMA, libvirt_network.SCHEMA, libvirt_pool.SCHEMA),
+        "Networks, pools and guests of a host in libvirt, with their disks and seeds.",
+        (libvirt_guest.SCHEMA, guest_image.SCHEMA, libvirt_network.SCHEMA, libvirt_pool.SCHEMA),
     ),
     "host_boot": ("What a boot loses comes back at every boot, and drift is told.", (host_boot.SCHEMA,)),
     "reboot": ("One coalesced reboot for everything that waits for it, with consent.", (reboot.SCHEMA,)),

@@ -26,14 +26,14 @@ def builder(tmp_path: Path) -> Path:
 
 
 def test_key_is_the_same_for_the_same_recipe_elsewhere(recipe: Path, builder: Path, tmp_path: Path) -> None:
-    before = recipe_key(recipe, builder)
+    before = recipe_key(recipe, [builder])
     moved = recipe.rename(tmp_path / "moved")
-    assert recipe_key(moved, builder) == before
+    assert recipe_key(moved, [builder]) == before
 
 
 @pytest.mark.parametrize("change", ["content", "name", "new file", "executable", "builder"])
 def test_key_changes_with_everything_that_goes_in(recipe: Path, builder: Path, change: str) -> None:
-    before = recipe_key(recipe, builder)
+    before = recipe_key(recipe, [builder])
     if change == "content":
         (recipe / "packages.txt").write_text("systemd\nless\n")
     elif change == "name":
@@ -44,14 +44,14 @@ def test_key_changes_with_everything_that_goes_in(recipe: Path, builder: Path, c
         (recipe / "root/etc/fstab").chmod(0o755)
     else:
         builder.write_text("steps = 2\n")
-    assert recipe_key(recipe, builder) != before
+    assert recipe_key(recipe, [builder]) != before
 
 
 def test_key_ignores_times_and_umask(recipe: Path, builder: Path) -> None:
-    before = recipe_key(recipe, builder)
+    before = recipe_key(recipe, [builder])
     (recipe / "packages.txt").chmod(0o600)
     (recipe / "packages.txt").touch()
-    assert recipe_key(recipe, builder) == before
+    assert recipe_key(recipe, [builder]) == before
 
 
 def test_two_builds_of_one_recipe_differ_in_identity(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sim.build import read_list
+from ansible_collections.vela.gpudirect.plugins.module_utils.hypervisor import system
+
+from sim.lists import read_list
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -23,3 +25,8 @@ def test_shipped_package_lists_are_sane() -> None:
 def test_unit_list_is_verbs_and_units() -> None:
     lines = [line.split() for line in read_list(ROOT / "sim/recipe/units.txt")]
     assert all(len(words) == 2 and words[0] in ("mask", "disable", "enable") for words in lines)
+
+
+def test_hosts_have_what_the_role_kvm_wants() -> None:
+    # Else the role installs it under emulation, which takes minutes.
+    assert set(system.PACKAGES["debian"]) <= set(read_list(ROOT / "sim/recipe/packages.txt"))
