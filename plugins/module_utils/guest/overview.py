@@ -22,7 +22,7 @@ from .placing import Round, placements
 from .wanted import Desired
 
 # Where a guest is placed does not depend on how it is stopped, run, or whether it is to run at all.
-_OF_RUNNING = ("guest_stop", "guest_stop_timeout_s", "guest_drain", "guest_emulator", "guest_image_folder")
+_OF_RUNNING = ("guest_stop", "guest_stop_timeout_s", "guest_drain", "guest_emulator")
 SCHEMA = Schema("guest_placement", "guest_", tuple(one for one in wanted.SCHEMA.fields if one.name not in _OF_RUNNING))
 parse = wanted.parse
 PLACED, REFUSED, WAITS = "placed", "refused", "waits"
