@@ -23,6 +23,7 @@ from ansible_collections.vela.gpudirect.plugins.module_utils import (
     sriov,
 )
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.schema import Field, Schema
+from ansible_collections.vela.gpudirect.plugins.module_utils.guest import overview
 from ansible_collections.vela.gpudirect.plugins.module_utils.path import intent as path_intent
 
 
@@ -59,6 +60,7 @@ class ModuleDocFragment:
     KVM: str = _options(kvm.SCHEMA)
     GUEST_IMAGE: str = _options(guest_image.SCHEMA)
     HOST_BOOT: str = _options(host_boot.SCHEMA)
+    GUEST_PLACEMENT: str = _fragment({**overview.SCHEMA.options(), **_site(site.ROOT_FIELD)})
     LIBVIRT_GUEST: str = _options(libvirt_guest.SCHEMA)
     LIBVIRT_NETWORK: str = _options(libvirt_network.SCHEMA)
     LIBVIRT_POOL: str = _options(libvirt_pool.SCHEMA)

@@ -26,6 +26,8 @@ from .core.schema import Field, Schema
 # What is handed over beside the inventory's options: what a boot loses (site.lost_at_boot), the digest of the
 # engine that the control node has, and where on this host a copy of it lies for this run.
 LOST, ENGINE, ARCHIVE = "lost", "host_boot_engine", "archive"
+# Handed over likewise: this run only drains the host, so of the intent that is there nothing but this option changes.
+DRAINS, DRAIN = "drains", "guest_drain"
 RECORD = "host_boot"
 ENGINE_PATH = "host_boot.engine"
 NEVER, AUTO = "never", "auto"
@@ -128,6 +130,7 @@ class Desired:
     metrics: str = ""
     engine: str = ""
     archive: str = ""
+    drains: bool = False
 
 
 @dataclass(frozen=True)
@@ -184,7 +187,7 @@ class RunPrograms:
 
 def parse(params: Mapping[str, Any]) -> Desired:
     """What should be installed, from the inventory's options and what is handed over beside them."""
-    own = {name: value for name, value in params.items() if name not in (LOST, ENGINE, ARCHIVE)}
+    own = {name: value for name, value in params.items() if name not in (LOST, ENGINE, ARCHIVE, DRAINS)}
     values, problems = SCHEMA.parse_all(own)
     least = values["host_boot_device_timeout_s"] + LEAST_WORK_S
     if values["host_boot_timeout_s"] < least:
@@ -199,6 +202,8 @@ def parse(params: Mapping[str, Any]) -> Desired:
         )
     if problems:
         raise IntentError(problems)
+    if params.get(DRAINS):
+        return Desired(drains=True)
     if not values["host_boot_enabled"] or not params.get(LOST):
         return Desired()
     interval = values["host_boot_drift_interval"].replace(NEVER, "")
@@ -235,7 +240,7 @@ def read(host: Host, desired: Desired) -> Current:
         texts,
         None if engine is None else digest_of(engine),
         enabled,
-        None if nothing else systemd.read(host, units.UNITS),
+        None if nothing or desired.drains else systemd.read(host, units.UNITS),
         frozenset(folder for folder in folders if folder and host.exists(folder)),
         {} if nothing else {path: why for path in (*FILES, units.ENGINE) if (why := host.refuses_write(path))},
         isinstance(status := host.status(intent.PATH), Status) and status.mode & 0o077 != 0,
@@ -260,6 +265,8 @@ def _text(host: Host, path: str) -> str | None:
 def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     """Files first, then what systemd makes of them; the way back in the opposite order."""
     record = owned.get(RECORD)
+    if desired.drains:
+        return _drained(current)
     if not desired.options:
         return Plan(tuple(_removal(current, record)) if record else ())
     metrics = _metrics_path(desired, current)
@@ -280,6 +287,25 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
         remember = {RECORD: {"before": None, "metrics": _paths(*former, metrics)}}
         changes = [replace(first, remember=remember), *rest]
     return Plan(tuple(changes))
+
+
+def _drained(current: Current) -> Plan:
+    """No boot starts a guest. The rest of the intent stays as it is: what the inventory says of it meanwhile is for a run of site.yml."""
+    text = current.texts[intent.PATH]
+    if text is None:
+        return Plan()  # no boot starts any
+    try:
+        options = intent.parse(intent.PATH, text)
+    except GpudirectError as error:
+        return Plan(notes=(f"{error} No boot starts a guest by it.",))
+    if options.get(DRAIN) is True:
+        return Plan()
+    if intent.PATH in current.refusals:
+        fact = f"cannot be written: {current.refusals[intent.PATH]}"
+        return Plan(refused=(Problem(intent.PATH, fact, "Make it writable and run again."),))
+    step = WriteFile(intent.PATH, intent.render({**options, DRAIN: True}), intent.MODE)
+    why = "no boot starts a guest of a drained host"
+    return Plan((Change(f"{_of(intent.PATH)}.{DRAIN}", bool(options.get(DRAIN)), True, why, step=step),))
 
 
 def needs_engine(changes: Sequence[Mapping[str, Any]]) -> bool:

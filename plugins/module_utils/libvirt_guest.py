@@ -20,6 +20,7 @@ from .core.host import Host
 from .core.owned import Owned
 from .guest import acts, domain_xml, found, record, wanted
 from .guest.changes import Present, held_devices, is_ours, removal, stranger
+from .guest.drain import drained
 from .guest.found import Current
 from .guest.placing import Modelled, going, round_of, untold
 from .guest.wanted import DEFINED, GONE, RUNNING, Desired
@@ -45,8 +46,10 @@ def read(host: Host, desired: Desired) -> Current:
 def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     """Guests that go, then definitions, then restarts and starts."""
     records = record.by_name(owned)
-    if not desired.guests.wishes and not records:
+    if not (desired.guests.wishes or records or desired.drain):
         return Plan()
+    if desired.drain and current.live:
+        return drained(desired, current, records)
     waits = untold(current)
     if waits is not None:
         return Plan(deferred=(Deferred(SCHEMA.name, *waits),))

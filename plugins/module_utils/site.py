@@ -22,6 +22,7 @@ from . import (
     pci_driver,
     pci_path,
     reboot,
+    scope,
     sriov,
 )
 from .core.change import Disruption
@@ -80,7 +81,9 @@ MAX_FAIL_FIELD = Field(
 )
 
 SCHEMA = Schema(
-    "site", "gpudirect_", (ALLOW_FIELD, MODE_FIELD, ROOT_FIELD, SERIAL_FIELD, MAX_FAIL_FIELD, REPLACED_FIELD)
+    "site",
+    "gpudirect_",
+    (ALLOW_FIELD, MODE_FIELD, ROOT_FIELD, scope.ONLY_FIELD, SERIAL_FIELD, MAX_FAIL_FIELD, REPLACED_FIELD),
 )
 
 RESOURCES: tuple[ModuleType, ...] = (
@@ -109,7 +112,7 @@ def intent_of(variables: Mapping[str, Any]) -> dict[str, Any]:
     Variables whose name begins with one of our prefixes and that no schema knows are errors, since a typo in a
     name would otherwise silently switch a setting off.
     """
-    problems = _unknown_variables(variables)
+    problems = [*_unknown_variables(variables), *scope.problems_of(variables)]
     intent: dict[str, Any] = {}
     for schema in SCHEMAS:
         given = schema.from_variables(variables)
@@ -167,6 +170,7 @@ def options_of(resource: ModuleType, intent: Mapping[str, Any]) -> dict[str, Any
     own: dict[str, Any] = resource.SCHEMA.from_variables(intent)
     if resource is host_boot:
         own |= {host_boot.LOST: lost_at_boot(intent), host_boot.ENGINE: intent.get(host_boot.ENGINE)}
+        own |= {host_boot.DRAINS: intent.get(scope.ONLY_FIELD.name) == scope.DRAIN}
     return own
 
 
@@ -194,10 +198,16 @@ def look(intent: Mapping[str, Any], host: Host, *, check: bool, previous: Mappin
 
 
 def _look(intent: Mapping[str, Any], host: Host, *, check: bool, previous: Mapping[str, Any]) -> dict[str, Any]:
-    allow = Disruption.named(SCHEMA.parse(SCHEMA.from_variables(intent))[ALLOW_FIELD.name])
-    desired = [(resource, resource.parse(options_of(resource, intent))) for resource in RESOURCES]
+    own = SCHEMA.parse(SCHEMA.from_variables(intent))
+    allow, only = Disruption.named(own[ALLOW_FIELD.name]), own[scope.ONLY_FIELD.name]
+    resources = scope.planned(only, RESOURCES)
+    desired = [(resource, resource.parse(options_of(resource, intent))) for resource in resources]
     reports = plan_all(desired, host, allow=allow, waiting=previous.get("waiting", {}))
-    result = _summary(reports, allow)
+    at_work = [one.resource for one in reports if one.plan.changes or one.plan.deferred or one.plan.awaiting_reboot]
+    paths = gate.paths(intent, host, at_work) if only != scope.DRAIN else {}
+    scope.require_ready(only, reports, paths.get("paths", {}))
+    result = {**_summary(reports, allow), **paths}
+    result["msg"] += scope.sentence(only)
     if result["blocked"] and not check:
         raise ConsentRequired(
             consent_problem(change, allow) for report in reports for change in report.plan.blocked_by(allow)
@@ -220,8 +230,6 @@ def _look(intent: Mapping[str, Any], host: Host, *, check: bool, previous: Mappi
         )
     # What waited in an earlier boot has failed above, so all that waits now is due with the next one.
     waiting = {entry.path: boot for report in reports for entry in report.plan.awaiting_reboot}
-    at_work = [one.resource for one in reports if one.plan.changes or one.plan.deferred or one.plan.awaiting_reboot]
-    result.update(gate.paths(intent, host, at_work))
     result["next"] = {"round": number, "waiting": waiting, "rebooting_from": boot if "reboot" in result["todo"] else ""}
     return result
 

@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.utils.vars import load_extra_vars
 from ansible_collections.vela.gpudirect.plugins.module_utils import host_boot, site
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import GpudirectError, IntentError, Problem
+from ansible_collections.vela.gpudirect.plugins.module_utils.core.schema import Schema
 from ansible_collections.vela.gpudirect.plugins.plugin_utils import engine
 
 # The strategy loads an action plugin, and with it this file, before it forks a worker for each host: so the engine is
@@ -65,6 +66,32 @@ def values_of(templar: Any, variables: Mapping[str, Any]) -> dict[str, Any]:
     if problems:
         raise IntentError(problems)
     return values
+
+
+def options(
+    templar: Any, variables: Mapping[str, Any], given: Mapping[str, Any], schema: Schema, parse: Callable[[Any], Any]
+) -> dict[str, Any]:
+    """The options of a schema and the tree to look at, from a host's variables and from the task, which counts; all problems in one error."""
+    values: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for name in [*schema.variables(), site.ROOT_FIELD.name]:
+        if given.get(name) is not None:
+            values[name] = given[name]
+        elif name in variables:
+            try:
+                values[name] = templar.template(variables[name])
+            except AnsibleError as error:
+                cause = str(error).splitlines()[0].rstrip(".")
+                problems.append(Problem(name, f"its template cannot be resolved: {cause}", "Correct the inventory."))
+    root = values.pop(site.ROOT_FIELD.name, None)
+    for check, one in ((site.SCHEMA.parse, {site.ROOT_FIELD.name: root}), (parse, values)):
+        try:
+            check(one)
+        except IntentError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise IntentError(problems)
+    return {**values, site.ROOT_FIELD.name: site.SCHEMA.parse({site.ROOT_FIELD.name: root})[site.ROOT_FIELD.name]}
 
 
 def refusal(error: GpudirectError) -> dict[str, Any]:

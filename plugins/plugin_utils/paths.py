@@ -11,10 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleError
-from ansible_collections.vela.gpudirect.plugins.module_utils import site
-from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import IntentError, Problem
 from ansible_collections.vela.gpudirect.plugins.module_utils.path.intent import SCHEMA
+from ansible_collections.vela.gpudirect.plugins.plugin_utils import inventory
 
 # From which verdict on a host is stopped.
 STOPS = {"unknown": ("UNKNOWN", "FAIL"), "fail": ("FAIL",), "never": ()}
@@ -24,26 +22,7 @@ _NO_RESULT = "not audited: unreachable, or the look at it failed"
 
 def options(templar: Any, variables: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The options about paths of a host, from its variables and from the task, which counts; IntentError with every problem."""
-    names = [*SCHEMA.variables(), site.ROOT_FIELD.name]
-    values: dict[str, Any] = {}
-    problems: list[Problem] = []
-    for name in names:
-        if given.get(name) is not None:
-            values[name] = given[name]
-        elif name in variables:
-            try:
-                values[name] = templar.template(variables[name])
-            except AnsibleError as error:
-                cause = str(error).splitlines()[0].rstrip(".")
-                problems.append(Problem(name, f"its template cannot be resolved: {cause}", "Correct the inventory."))
-    try:
-        root = site.SCHEMA.parse({site.ROOT_FIELD.name: values.pop(site.ROOT_FIELD.name, None)})[site.ROOT_FIELD.name]
-        SCHEMA.parse(values)
-    except IntentError as error:
-        problems.extend(error.problems)
-    if problems:
-        raise IntentError(problems)
-    return {**values, site.ROOT_FIELD.name: root}
+    return inventory.options(templar, variables, given, SCHEMA, SCHEMA.parse)
 
 
 def told(result: dict[str, Any], host: str, stop_at: str) -> dict[str, Any]:

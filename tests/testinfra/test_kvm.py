@@ -15,12 +15,17 @@ BALANCING = "/proc/sys/kernel/numa_balancing"
 Read = Callable[[str], "str | None"]
 
 
-@pytest.fixture
-def managed(host: Host, check: Check) -> dict[str, Any]:
+def managed_of(host: Host, check: Check) -> dict[str, Any]:
+    """The variables of a host that is to be one for guests."""
     variables = dict(host.ansible.get_variables())
     if variables.get("kvm_host", "unmanaged") != "managed":
         check.does_not_apply("kvm_host is unmanaged")
     return variables
+
+
+@pytest.fixture
+def managed(host: Host, check: Check) -> dict[str, Any]:
+    return managed_of(host, check)
 
 
 @pytest.mark.usefixtures("managed")

@@ -24,6 +24,10 @@ def judged(host: Host, wishes: Wishes) -> Paths:
 
 @pytest.fixture
 def managed(host: Host, judged: Paths, check: Check) -> Paths:
+    return managed_of(host, judged, check)
+
+
+def managed_of(host: Host, judged: Paths, check: Check) -> Paths:
     """The ways of a host whose ACS words are managed."""
     if host.ansible.get_variables().get("pci_path_acs", "unmanaged") == "unmanaged":
         check.does_not_apply("pci_path_acs is unmanaged")

@@ -102,8 +102,8 @@ def _lines(verb: str, verdict: bool | None, findings: Sequence[Finding] | None, 
         return [*problems, "The intent of this host cannot be used, so nothing was done."]
     counts = ", ".join(f"{one.resource} {WORDS[one.as_wanted]}" for one in findings) or "nothing is asked for"
     if verb == "guests":
-        said = "The guests of this host run" if verdict else "Not all guests of this host run"
-        return [*(f"not started: {one}" for one in problems), f"{said}: {counts}."]
+        said = "The guests of this host are" if verdict else "Not all guests of this host are"
+        return [*(f"not started: {one}" for one in problems), f"{said} as its intent says: {counts}."]
     if verb != "boot":
         mended = [f"put right: {path}" for one in findings for path in one.mended]
         return [*mended, *problems, f"This host is {_judged(verdict)}: {counts}."]

@@ -73,7 +73,8 @@ class Change:
     The run at boot leaves two kinds of changes to a run through Ansible: ``next_boot``, which serves boots to come only,
     and ``undo``, which gives back what is no longer wanted or drops the record of it. A ``patient`` change is left for a
     run with consent where it disrupts more than this one may, and named; any other stops the run then. An ``attended``
-    change is never made at boot, where nobody watches.
+    change is never made at boot, where nobody watches. Where one that stands ``apart`` is refused, those after it are made all the
+    same, and the run fails at its end.
     """
 
     path: str
@@ -89,6 +90,7 @@ class Change:
     undo: bool = False
     patient: bool = False
     attended: bool = False
+    apart: bool = False
 
     def as_result(self) -> dict[str, Any]:
         """The change as modules return it."""

@@ -180,27 +180,33 @@ def consent_problem(change: Change, allow: Disruption) -> Problem:
 
 
 def _apply_all(resource: Resource, plan: Plan, host: Host, owned: Owned, boot: str) -> None:
-    name = resource.SCHEMA.name
-    for index, change in enumerate(plan.changes):
+    name, done = resource.SCHEMA.name, list[str]()
+    refused: list[tuple[Change, GpudirectError | OSError]] = []
+    for change in plan.changes:
         try:
             owned.remember(host, name, change, boot)
             learnt = resource.apply(change, host)
             owned.confirm(host, change, learnt or {})
         except (GpudirectError, OSError) as error:
-            raise ApplyFailed(_stopped(plan, index, error), [one.path for one in plan.changes[:index]]) from error
+            refused.append((change, error))
+            if not change.apart:
+                break
+        else:
+            done.append(change.path)
+    if refused:
+        problems = [_stopped(plan, change, done, error) for change, error in refused]
+        raise ApplyFailed(problems, done) from refused[-1][1]
 
 
-def _stopped(plan: Plan, index: int, error: GpudirectError | OSError) -> list[Problem]:
-    change = plan.changes[index]
-    done = ", ".join(one.path for one in plan.changes[:index]) or "nothing"
+def _stopped(plan: Plan, change: Change, done: Sequence[str], error: GpudirectError | OSError) -> Problem:
+    shown = ", ".join(done) or "nothing"
     cause = str(error).rstrip(".") if isinstance(error, GpudirectError) else f"{error.strerror or error}"
-    return [
-        Problem(
-            change.path,
-            f"the change was refused: {cause}. Done before it: {done} ({index} of {len(plan.changes)} changes)",
-            "Mend the cause and run again; the run goes on where it stopped.",
-        )
-    ]
+    when = "Done all the same" if change.apart else "Done before it"
+    return Problem(
+        change.path,
+        f"the change was refused: {cause}. {when}: {shown} ({len(done)} of {len(plan.changes)} changes)",
+        "Mend the cause and run again; the run goes on where it stopped.",
+    )
 
 
 def _require_verified(plan: Plan, left: Plan) -> None:

@@ -9,7 +9,7 @@ import posixpath
 from dataclasses import dataclass
 from typing import Union
 
-from ..core.errors import HostRefused, Problem
+from ..core.errors import CommandFailed, HostRefused, Problem
 from ..core.host import Host
 from ..early.files import is_vfio
 from . import libvirt
@@ -35,11 +35,13 @@ class Autostart:
 
 @dataclass(frozen=True)
 class Stop:
-    """Have the guest end."""
+    """Have the guest end. ``others`` are asked and waited for with it; each of them has a step of its own after that, with ``waited``."""
 
     name: str
     force: bool
     timeout_s: int
+    others: tuple[str, ...] = ()
+    waited: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,11 +95,15 @@ def _active(door: Libvirt, name: str) -> bool:
 
 
 def _stop(step: Stop, door: Libvirt, host: Host) -> None:
+    names = [step.name, *step.others]
+    refusals = {name: _asked(door, name) for name in names}
+    patience = 0 if step.waited else step.timeout_s
+    host.wait_until(lambda: not any(_active(door, name) for name in names if refusals[name] is None), patience)
     if not _active(door, step.name):
         return
-    door.domains.shutdown(step.name)
-    if host.wait_until(lambda: not _active(door, step.name), step.timeout_s):
-        return
+    refusal = refusals[step.name]
+    if refusal is not None and not step.force:
+        raise refusal
     if not step.force:
         fact = f"does not end though it was asked to {step.timeout_s} s ago"
         advice = (
@@ -105,6 +111,16 @@ def _stop(step: Stop, door: Libvirt, host: Host) -> None:
         )
         raise HostRefused([Problem(f"libvirt_guest[{step.name}]", fact, advice)])
     door.domains.destroy(step.name)
+
+
+def _asked(door: Libvirt, name: str) -> Union[CommandFailed, None]:
+    """Ask a guest to end; why libvirt did not do so, unless it has ended already."""
+    try:
+        if _active(door, name):
+            door.domains.shutdown(name)
+    except CommandFailed as error:
+        return error if _active(door, name) else None
+    return None
 
 
 def _start(step: Start, door: Libvirt, host: Host) -> None:

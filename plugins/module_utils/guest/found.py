@@ -19,7 +19,7 @@ from ..pci.tree import Tree
 from . import complaints, libvirt, resources
 from .libvirt import Thing
 from .owned_xml import parse_xml
-from .placed import HostNode
+from .placed import HostNode, Placed
 from .wanted import Desired
 
 _WIDTH = re.compile(r"^address sizes\s*:\s*(\d+) bits physical", re.MULTILINE)
@@ -45,10 +45,12 @@ class Current:
 def read(host: Host, desired: Desired, records: Mapping[str, Mapping[str, Any]], *, anyway: bool = False) -> Current:
     """The host as guests see it; nothing is read where no guest is asked for and none was made, but ``anyway``."""
     wishes = desired.guests.wishes
-    if not wishes and not records and not anyway:
+    if not (wishes or records or anyway or desired.drain):
         return Current()
     if host.captured:
         return Current(live=False)
+    if desired.drain:  # whatever the host's devices are like, its guests can be stopped
+        return _domains(host)
     found = once(host, "guests", lambda: _everything(host))
     names = {*records, *(wish.shape.name for wish in wishes)}
     ours = [name for name in names if name in found.domains and found.domains[name].active]
@@ -59,6 +61,19 @@ def read(host: Host, desired: Desired, records: Mapping[str, Mapping[str, Any]],
         files=frozenset(path for path in files if host.exists(path)),
         logs={name: once(host, f"log of {name}", lambda name=name: _log(host, name)) for name in ours},  # type: ignore[misc]
     )
+
+
+def _domains(host: Host) -> Current:
+    try:
+        return Current(domains=libvirt.reached(host).domains.all())
+    except libvirt.NotThere as error:
+        return Current(without=error.problems[0].fact)
+
+
+def of_tree(host: Host, kept: Iterable[Placed]) -> Current:
+    """A captured tree as placement sees it. No libvirt is asked: guests on record are taken to run, those of others are not known."""
+    nodes = resources.given_back(resources.read(host), kept)
+    return Current(facts.machine_of(host, facts.name_of(host)), nodes, live=False)
 
 
 def _everything(host: Host) -> Current:

@@ -44,6 +44,7 @@ class Round:
     """The guests of a round by name; those that wait for another resource, with which and why; and what cannot be."""
 
     guests: tuple[Modelled, ...] = ()
+    placed: tuple[Placed, ...] = ()
     waiting: tuple[str, ...] = ()
     waits_for: str = ""
     why: str = ""
@@ -69,6 +70,11 @@ def round_of(desired: Desired, current: Current, records: Records) -> Round:
     return _Round(desired, current, records).whole()
 
 
+def placements(desired: Desired, current: Current, records: Records) -> Round:
+    """The same without models: where guests are or would be placed, also on a host of which libvirt tells nothing."""
+    return _Round(desired, current, records).placed()
+
+
 @dataclass
 class _Round:
     """All guests of a host while they are placed."""
@@ -79,14 +85,21 @@ class _Round:
     refused: list[Problem] = field(default_factory=list)
 
     def whole(self) -> Round:
+        """Those that are placed, each as a model."""
+        found = self.placed()
+        wishes = {wish.shape.name: wish for wish in self.desired.present}
+        made = [self._made(wishes[one.shape.name], one) for one in found.placed]
+        return replace(found, guests=tuple(one for one in made if one is not None), refused=tuple(self.refused))
+
+    def placed(self) -> Round:
         """Those that are on record, and new ones once earlier resources have done their part."""
         wishes = {wish.shape.name: wish for wish in self.desired.present if self._may_be(wish)}
         waits = pending(self.desired, self.current)
         new = tuple(sorted(name for name in wishes if name not in self.records)) if waits else ()
         wishes = {name: wish for name, wish in wishes.items() if name not in new}
-        made = [self._made(wishes[one.shape.name], one) for one in self._answers(wishes)]
+        answers = tuple(self._answers(wishes))
         resource, why = waits[0] if new else ("", "")
-        return Round(tuple(one for one in made if one is not None), new, resource, why, tuple(self.refused))
+        return Round((), answers, new, resource, why, tuple(self.refused))
 
     def _may_be(self, wish: Wish) -> bool:
         """Whether nothing speaks against a guest before it is placed."""

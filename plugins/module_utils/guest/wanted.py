@@ -60,6 +60,16 @@ _STOP_FIELDS = (
         default=GRACEFUL,
         choices=(GRACEFUL, FORCE),
     ),
+    Field(
+        "guest_drain",
+        "bool",
+        (
+            "Whether the host is drained: every guest that was made here is wanted not running, now and after a boot, whatever",
+            "O(guest_shapes) says. Definitions, disks, placements and networks stay, and no definition is changed meanwhile.",
+            "C(playbooks/drain.yml) sets it for its run; the next run without it brings the guests back.",
+        ),
+        default=False,
+    ),
     Field("guest_stop_timeout_s", "int", ("How long a guest may take to end.",), default=300, minimum=1),
 )
 _EMULATOR_FIELD = Field("guest_emulator", "str", ("Path of the QEMU that runs the guests. Omitted: libvirt's choice.",))
@@ -95,6 +105,7 @@ class Desired:
     pages: bool = False
     iommu: bool = False
     replaced: frozenset[str] = frozenset()
+    drain: bool = False
 
     @property
     def present(self) -> tuple[Wish, ...]:
@@ -163,6 +174,7 @@ def parse(params: Mapping[str, Any]) -> Desired:
         bool(values[PAGES_FIELD.name]),
         values[IOMMU_FIELD.name] != "unmanaged",
         frozenset(values[REPLACED_FIELD.name]),
+        values["guest_drain"],
     )
 
 

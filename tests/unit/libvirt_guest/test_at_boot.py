@@ -53,7 +53,7 @@ def test_a_boot_starts_those_that_it_is_to_start(host: FakeGuestHost, capsys: py
     assert capsys.readouterr().out.splitlines() == [
         "This host is ready for its guests: hugepages as wanted.",
         "libvirt_guest: 1 changes made: libvirt_guest[train].state",
-        "The guests of this host run: hugepages as wanted, libvirt_guest as wanted.",
+        "The guests of this host are as its intent says: hugepages as wanted, libvirt_guest as wanted.",
     ]
 
 
