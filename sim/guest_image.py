@@ -3,9 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Make the disk image that guests of a simulated host boot from; the image plays a guest's operating system.
 
-It is the smallest thing that a real firmware boots and that can look around: an ESP with GRUB, the host's own kernel, and an
-initramfs of busybox, a few modules and recipe/guest/init, which says on the serial console what the guest sees. It knows its
-seed only as cloud-init would, and shares no code with the engine. The same tree gives the same bytes.
+It is the smallest thing that a real firmware boots and that can look around: an ESP with GRUB for EFI, GRUB for a BIOS in front
+of it, the host's own kernel, and an initramfs of busybox, a few modules and recipe/guest/init, which says on the serial console
+what the guest sees. It knows its seed only as cloud-init would, and shares no code with the engine. The same tree gives the
+same bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from sim.commands import run
 from sim.emulator import Emulator
 from sim.errors import RackError
 from sim.lists import read_list
-from sim.partitions import make_esp, partition, put
+from sim.partitions import MIB, make_esp, partition, put
 
 # Where hosts find it; libvirt's QEMU has a user of its own and must be able to read it.
 PLACE = "srv/guest/base.qcow2"
@@ -34,6 +35,15 @@ LAYOUT = (
     f"start={START_MIB}MiB, size={ESP_MIB}MiB, type=uefi, uuid=c0ffee00-7e1a-4a00-8000-000000000003",
 )
 GRUB = "usr/lib/grub/x86_64-efi/monolithic/grubx64.efi"
+BIOS_GRUB = "/usr/lib/grub/i386-pc"
+BIOS_MODULES = ("biosdisk", "part_gpt", "fat", "normal", "linux")
+SECTOR = 512
+CORE_SECTOR = 64  # between the table of partitions and the first of them
+_BOOT_CODE = (
+    440  # bytes of the first sector that are the boot loader's; the rest is the table that GPT protects itself with
+)
+_FIRST_SECTOR = 0x5C  # where boot.img has the sector of the core image, in eight bytes (GRUB i386/pc/boot.h)
+_REST_SECTOR = SECTOR - 12  # where the first sector of the core image has that of the others
 BUSYBOX = "usr/bin/busybox"
 _REGULAR, _PROGRAM = stat.S_IFREG | 0o644, stat.S_IFREG | 0o755
 
@@ -62,6 +72,7 @@ def build_guest(recipe: Path, tree: Path, emulator: Emulator, work: Path, log: P
     make_esp(esp, ESP_MIB, files, log)
     partition(disk, DISK_MIB, LAYOUT, log)
     put(esp, disk, START_MIB)
+    _bios_loader(disk, tree, log)
     target = tree / PLACE
     target.parent.mkdir(parents=True)
     convert = [*emulator.command("qemu-img"), "convert", "-f", "raw", "-O", "qcow2", str(disk), str(target)]
@@ -72,6 +83,26 @@ def build_guest(recipe: Path, tree: Path, emulator: Emulator, work: Path, log: P
         file.chmod(0o644)
     initramfs.unlink()
     disk.unlink()
+
+
+def _bios_loader(disk: Path, tree: Path, log: Path) -> None:
+    """What a BIOS starts: GRUB in the gap before the ESP, with the same configuration as GRUB for EFI."""
+    core = tree / "boot/core.img"
+    make = ["grub-mkimage", "-O", "i386-pc", "-d", BIOS_GRUB, "-p", "(hd0,gpt1)/EFI/debian", "-o", "/boot/core.img"]
+    run(["chroot", str(tree), *make, *BIOS_MODULES], log=log)
+    boot = bytearray((tree / BIOS_GRUB.lstrip("/") / "boot.img").read_bytes()[:_BOOT_CODE])
+    boot[_FIRST_SECTOR : _FIRST_SECTOR + 8] = CORE_SECTOR.to_bytes(8, "little")
+    image = bytearray(core.read_bytes())
+    image[_REST_SECTOR : _REST_SECTOR + 8] = (CORE_SECTOR + 1).to_bytes(8, "little")
+    if CORE_SECTOR * SECTOR + len(image) > START_MIB * MIB:
+        raise RackError(
+            f"guest image: GRUB for a BIOS has {len(image)} bytes, too many for the gap. Leave modules out."
+        )
+    core.unlink()
+    with disk.open("r+b") as whole:
+        whole.write(boot)
+        whole.seek(CORE_SECTOR * SECTOR)
+        whole.write(image)
 
 
 def initramfs_entries(recipe: Path, tree: Path) -> list[Entry]:

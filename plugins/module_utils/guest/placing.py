@@ -17,7 +17,7 @@ from ..assign.choice import candidates
 from ..core.errors import GpudirectError, Problem
 from ..early.files import is_vfio
 from ..pci.tree import Function
-from . import record, resources
+from . import complaints, record, resources
 from .changes import is_ours, stranger
 from .found import Current, devices_of
 from .intent import Wish
@@ -212,6 +212,8 @@ class _Round:
             disk=Disk(files.disk),
             seed=files.seed,
             network=self._network(wish),
+            # Beside libvirt's own log of the guest, and rotated by it; both stay when the guest goes.
+            console_log=f"{complaints.FOLDER}/{wish.shape.name}-console.log",
             uuid=there.uuid if there is not None else "",
             address_bits=self.current.address_bits,
         )
