@@ -15,7 +15,7 @@ import yaml
 from tests.integration.conftest import Node
 from tests.integration.faults import FAULTS, STATE
 from tests.integration.runs import ROOT, Run, in_background
-from tests.integration.verdicts import checks_of, failed
+from tests.integration.verdicts import checks_in, checks_of, failed
 
 # chattr, which the hosts of the rack do not have.
 IMMUTABLE = """python3 -c '
@@ -37,13 +37,7 @@ SCRIPT
 chmod +x /etc/grub.d/06_hand; sync
 """
 # Checks of what the rack's inventory does not ask for, or has relaxed for all its devices: the rack cannot show their failure.
-NOT_ASKED = {
-    "h26_nics_may_order_loosely",
-    "h28_memory_of_guests_stays",
-    "h28_governor",
-    "kvm_is_usable",
-    "libvirt_answers",
-}
+NOT_ASKED = {"h26_nics_may_order_loosely", *checks_in("test_kvm.py"), *checks_in("test_guests.py")}
 LOST_DISK = "The disk with the kernel is gone"
 DEAD_ENTRY = rf"""
 cat > /etc/grub.d/06_hand <<'SCRIPT'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
 
 from tests.integration.conftest import Node
@@ -22,3 +23,9 @@ def checks_of(node: Node) -> dict[str, str]:
 def failed(verdicts: dict[str, str]) -> set[str]:
     """The checks that found a difference, or could not be made."""
     return {name for name, verdict in verdicts.items() if verdict not in ("passed", "skipped")}
+
+
+def checks_in(file: str) -> set[str]:
+    """The names of the checks of one file of tests/testinfra."""
+    text = (ROOT / "tests" / "testinfra" / file).read_text(encoding="utf-8")
+    return set(re.findall(r"^def test_(\w+)", text, re.MULTILINE))
