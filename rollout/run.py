@@ -112,7 +112,7 @@ class Outcome:
 
 def playbook(
     name: str,
-    inventory: Path,
+    inventory: Path | Sequence[Path],
     artifacts: Path,
     *,
     hosts: Sequence[str] = (),
@@ -121,7 +121,7 @@ def playbook(
     on_task: Callable[[TaskEnd], None] | None = None,
     on_start: Callable[[str, str], None] | None = None,
 ) -> Outcome:
-    """Run a playbook of this checkout against an inventory and return its outcome.
+    """Run a playbook of this checkout against an inventory, or several in their order, and return its outcome.
 
     ``artifacts`` is private to the run (0700): it holds every event. ``hosts`` limits the run, and each of them is
     in the outcome whether it was heard of or not. ``on_task`` sees each task end, ``on_start`` (host, task) its start.
@@ -146,7 +146,7 @@ def playbook(
         private_data_dir=str(artifacts),
         project_dir=str(ROOT),
         playbook=name,
-        inventory=str(inventory),
+        inventory=str(inventory) if isinstance(inventory, Path) else [str(one) for one in inventory],
         limit=",".join(hosts) or None,
         cmdline=" ".join(arguments) or None,
         extravars=dict(variables or {}),

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The demonstration: stock hosts of the simulated rack become what the inventory says, and it is proven.
 
-Prediction, real run with a real reboot, verification from outside the engine, a second run that changes nothing.
+Prediction, real run with a real reboot, verification from outside the engine, a second run that changes nothing, and what the
+guest on one of the hosts says of itself.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from rollout.run import HostOutcome, Outcome, TaskEnd, playbook
+from sim import demo_guest
 
 ROOT = Path(__file__).resolve().parents[1]
-INVENTORY = ROOT / "inventories" / "sim"
+# The second one asks for a guest on one of the hosts.
+INVENTORIES = (ROOT / "inventories" / "sim", ROOT / "inventories" / "sim-guests")
 ARTIFACTS = ROOT / ".rack" / "demo"
 RACK = ROOT / "sim" / "rack"
 HOSTS = ("node-a", "node-b")
@@ -149,17 +152,19 @@ def _demonstrate(screen: Screen, *, kept: bool) -> Verdict:
     )
     if _rack("up", *HOSTS, *([] if kept else ["--fresh"])) != 0:
         return Verdict(False, "FAILED: the rack did not come up; the lines above say why.")
-    screen.say("1/4 what a run would do (site.yml --check): nothing is written")
+    screen.say("1/5 what a run would do (site.yml --check): nothing is written")
     screen.predicting = True
     predicted = _site(screen, "--check")
     screen.predicting = False
-    screen.say("2/4 the run (site.yml): changes, one reboot, a fresh look")
+    screen.say("2/5 the run (site.yml): changes, one reboot, a fresh look")
     made = _site(screen)
-    screen.say("3/4 verification from outside the engine (playbooks/verify.yml)")
+    screen.say("3/5 verification from outside the engine (playbooks/verify.yml)")
     verified = _run(screen, "playbooks/verify.yml")
-    screen.say("4/4 the run again (site.yml): nothing may change")
+    screen.say("4/5 the run again (site.yml): nothing may change")
     again = _site(screen)
-    return _verdict(predicted, made, verified, again)
+    screen.say("5/5 what the guest sees from inside, as it says on its console")
+    seen = demo_guest.seen(RACK, again)
+    return _verdict(predicted, made, verified, again, seen)
 
 
 def _devices(host: str) -> str:
@@ -176,22 +181,28 @@ def _site(screen: Screen, *arguments: str) -> Outcome:
 def _run(screen: Screen, name: str, *arguments: str) -> Outcome:
     with screen.watched():
         outcome = playbook(
-            name, INVENTORY, ARTIFACTS, hosts=HOSTS, arguments=arguments, on_task=screen.ends, on_start=screen.begins
+            name, INVENTORIES, ARTIFACTS, hosts=HOSTS, arguments=arguments, on_task=screen.ends, on_start=screen.begins
         )
     if not outcome.ok:
         screen.say(f"  {name} ended as {outcome.status}; all of its output: {outcome.output}")
     return outcome
 
 
-def _verdict(predicted: Outcome, made: Outcome, verified: Outcome, again: Outcome) -> Verdict:
+def _verdict(
+    predicted: Outcome, made: Outcome, verified: Outcome, again: Outcome, guests: Sequence[demo_guest.Seen]
+) -> Verdict:
     print(flush=True)
     faults = 0
     for host in HOSTS:
         text, good = _row(predicted.hosts[host], made.hosts[host], again.hosts[host], verified.ok)
         faults += not good
         print(f"{host:<10} {text}" + (f"; {_devices(host)}" if good else ""), flush=True)
+    for guest in guests:
+        print(f"{guest.name:<10} {guest.text}", flush=True)
     if faults or not verified.ok:
         return Verdict(False, f"FAILED: {faults} of {len(HOSTS)} hosts are not what the inventory says.")
+    if not guests or not all(guest.good for guest in guests):
+        return Verdict(False, "FAILED: the guest does not see what it was to have.")
     return Verdict(
         True,
         f"VERIFIED: {len(HOSTS)} of {len(HOSTS)} hosts are what the inventory says, and a second run changed nothing.",
@@ -233,7 +244,8 @@ def _made(outcome: HostOutcome, predicted: HostOutcome) -> tuple[list[str], list
     """The changes that the modules report to have made; apart, those of what the first look said it cannot see yet."""
     results = [task.result for task in outcome.tasks if task.changed and "plan" in task.result]
     look = _first_look(predicted)
-    foreseen, deferred = _paths(look["plan"]), tuple(f"{one['resource']}[" for one in look["deferred"])
+    foreseen = _paths(look["plan"])
+    deferred = tuple(f"{one['resource']}{sign}" for one in look["deferred"] for sign in "[.")
     done = [path for result in results for path in _paths(result["plan"])]
     late = [path for path in done if path.startswith(deferred) and path not in foreseen]
     return [path for path in done if path not in late], late
