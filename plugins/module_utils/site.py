@@ -25,8 +25,8 @@ from . import (
     scope,
     sriov,
 )
-from .core.converge import Report, consent_problem, plan_all
 from .core.change import Disruption, Unreadable
+from .core.converge import Report, consent_problem, plan_all
 from .core.errors import ConsentRequired, IntentError, Problem, UnreadableState, VerificationFailed
 from .core.host import Host
 from .core.once import looking
