@@ -190,10 +190,10 @@ def require_capture(host: Host) -> None:
     if isinstance(devices, tuple):
         return
     names = Host().names(host.root)
+    unread = next((one for one in (devices, names) if isinstance(one, Unreadable)), None)
     advice = "Unpack the archive first, or give it to ./gpudirect audit."
-    if isinstance(devices, Unreadable) or isinstance(names, Unreadable):
-        cause = devices.cause if isinstance(devices, Unreadable) else names.cause
-        fact, advice = f"cannot be read: {cause}", "See who may read it."
+    if unread is not None:
+        fact, advice = f"cannot be read: {unread.cause}", "See who may read it."
     elif isinstance(names, tuple):
         fact = "has no captured /sys in it"
     else:
