@@ -205,7 +205,9 @@ def test_a_root_that_is_no_captured_machine_is_named_as_what_it_is(tmp_path: Pat
 
 def test_a_root_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     (tmp_path / "turning").symlink_to("turning")
-    with pytest.raises(UnreadableState, match=r"^gpudirect_root: cannot be read: .*Too many levels.* See who may read it"):
+    with pytest.raises(
+        UnreadableState, match=r"^gpudirect_root: cannot be read: .*Too many levels.* See who may read it"
+    ):
         site.require_capture(Host(str(tmp_path / "turning")))
 
 
