@@ -25,14 +25,15 @@ from . import (
     scope,
     sriov,
 )
-from .core.change import Disruption
+from .core.change import Disruption, Unreadable
 from .core.converge import Report, consent_problem, plan_all
-from .core.errors import ConsentRequired, IntentError, Problem, VerificationFailed
+from .core.errors import ConsentRequired, IntentError, Problem, UnreadableState, VerificationFailed
 from .core.host import Host
 from .core.once import looking
 from .core.schema import Field, Schema, unknown
 from .path import gate
 from .path.intent import MODE_FIELD
+from .pci import sysfs
 from .pci.replaced import REPLACED_FIELD
 
 
@@ -181,6 +182,24 @@ def _unknown_variables(variables: Mapping[str, Any]) -> list[Problem]:
         name for name in variables if str(name).startswith(prefixes) and name not in known and name not in RESULTS
     ]
     return [unknown(str(name), str(name), known) for name in sorted(strange)]
+
+
+def require_capture(host: Host) -> None:
+    """UnreadableState where ``gpudirect_root`` leads to no captured machine: once, and not by what is first missed in it."""
+    devices = host.names(sysfs.DEVICES) if host.captured else ()
+    if isinstance(devices, tuple):
+        return
+    names = Host().names(host.root)
+    unread = next((one for one in (devices, names) if isinstance(one, Unreadable)), None)
+    advice = "Unpack the archive first, or give it to ./gpudirect audit."
+    if unread is not None:
+        fact, advice = f"cannot be read: {unread.cause}", "See who may read it."
+    elif isinstance(names, tuple):
+        fact = "has no captured /sys in it"
+    else:
+        fact = "is no folder" if Host().exists(host.root) else "is not there"
+    wanted = f"a folder with {sysfs.DEVICES.lstrip('/')}"
+    raise UnreadableState([Problem(ROOT_FIELD.name, fact, advice, found=host.root, wanted=wanted)])
 
 
 MAX_ROUNDS = 4

@@ -109,6 +109,7 @@ def main() -> None:
     intent = json.loads(module.params["intent"] or "{}")
     host = Host(intent.pop("gpudirect_root", "/"))
     try:
+        site.require_capture(host)
         result = overview.looked(intent, host)
     except GpudirectError as error:
         failed = failure(error, host)

@@ -78,6 +78,7 @@ def main() -> None:
     intent = json.loads(module.params["intent"] or "{}")
     host = Host(intent.get("gpudirect_root", "/"))
     try:
+        site.require_capture(host)
         result = site.look(intent, host, check=module.check_mode, previous=module.params["previous"])
     except GpudirectError as error:
         result = failure(error, host)

@@ -194,6 +194,7 @@ def main() -> None:
     host = Host()
     try:
         host = Host(site.SCHEMA.parse({name: module.params[name]})[name])
+        site.require_capture(host)
         result = whole(facts.machine_of(host, facts.name_of(host)))
     except GpudirectError as error:
         failed = failure(error, host)

@@ -120,6 +120,7 @@ def main() -> None:
     intent = json.loads(module.params["intent"] or "{}")
     host = Host(intent.pop("gpudirect_root", "/"))
     try:
+        site.require_capture(host)
         result = host_report.judged(intent, host, whole=module.params["whole"])
     except GpudirectError as error:
         failed = failure(error, host)

@@ -12,16 +12,20 @@ import argparse
 import contextlib
 import itertools
 import json
+import posixpath
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from ..core.errors import GpudirectError, IntentError, Problem, UnreadableState
+from ..core.change import Absent
+from ..core.errors import GpudirectError, HostRefused, IntentError, Problem, UnreadableState
 from ..core.host import Host
+from ..core.schema import CORRECTED, QUOTED
 from ..path import facts, picture
 from ..path.finding import Verdict
 from ..path.intent import PathIntent, parse
+from ..path.labels import clean
 from ..path.policy import MODES, TOPOLOGY
 from ..pci import bundle, source
 from ..pci.tar import Limits
@@ -35,6 +39,7 @@ USAGE, UNUSABLE, FAULT, NOT_WRITTEN = 64, 65, 70, 73  # as in sysexits.h
 _GRAVITY = (2, FAULT, UNUSABLE, 3, 1, 0)  # what counts of several inputs
 _STDIN = "-"
 _LARGEST_INTENT = 1 << 20
+_OF_JSON = {QUOTED: "Put it in double quotes.", CORRECTED: "Correct the options."}  # advice about an inventory
 _DESCRIPTION = "Whether GPUs and NICs can talk to each other directly, judged from what is given: " + source.KNOWN + "."
 _EPILOG = (
     "Exit status: 0 OK, 1 WARN, 2 FAIL, 3 UNKNOWN (the gravest of all inputs); 64 wrong usage, 65 an input cannot be used, "
@@ -48,7 +53,7 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Say how it is used, and what is wrong."""
         self.print_usage(sys.stderr)
-        self.exit(USAGE, f"{self.prog}: {message}\n")
+        self.exit(USAGE, f"{self.prog}: {clean(message)}\n")
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -125,14 +130,18 @@ def _intent(options: argparse.Namespace) -> tuple[PathIntent, str]:
         kept["gpudirect_mode"] = mode
     if relax:
         kept["pci_path_relax"] = [*(kept.get("pci_path_relax") or ()), *relax]
-    return parse(kept), mode
+    try:
+        return parse(kept), mode
+    except IntentError as error:
+        raise IntentError(replace(one, advice=_OF_JSON.get(one.advice, one.advice)) for one in error.problems) from None
 
 
 def _loaded(path: str) -> dict[str, Any]:
     """The options of an intent file."""
     data = Host().read_bytes(path, _LARGEST_INTENT)
     if not isinstance(data, bytes):
-        raise IntentError([Problem(path, "cannot be read", "Give a file of options as JSON.")])
+        fact = "is not there" if isinstance(data, Absent) else f"cannot be read: {data.cause.rpartition(': ')[2]}"
+        raise IntentError([Problem(path, fact, "Give a file of options as JSON.")])
     try:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -210,7 +219,7 @@ class _Run:
             if audit.machine is None:
                 advice = "Leave --svg out, or give the machine itself."
                 raise IntentError([Problem("--svg", "a table of nvidia-smi has no tree to draw", advice)])
-            Host().write_text(self.options.svg, picture.svg(audit.machine, audit.report))
+            _write(self.options.svg, picture.svg(audit.machine, audit.report))
         except IntentError as error:
             _complain(error)
             return USAGE
@@ -239,13 +248,26 @@ def _read(name: str) -> source.Read:
     return source.read_bytes(sys.stdin.buffer.read(Limits().packed + 1), "stdin", Limits(), facts.machine_of)
 
 
+def _write(path: str, text: str) -> None:
+    """Write a picture where its folder is; a folder that is mistyped is not made."""
+    host, folder = Host(), posixpath.dirname(path) or "."
+    if isinstance(host.names(folder), Absent):
+        advice = "Make it, or give another place."
+        raise HostRefused([Problem(path, "its folder is not there", advice, found=folder)])
+    try:
+        host.write_text(path, text)
+    except HostRefused as error:
+        raise HostRefused(replace(one, advice="Give the name of a file.") for one in error.problems) from None
+
+
 def _complain(error: BaseException, name: str = "") -> str:
     """Say on stderr what is wrong; the words."""
+    problems = error.problems if isinstance(error, GpudirectError) else ()
     if isinstance(error, MemoryError):
-        error = GpudirectError([Problem(name, "needs more memory than there is", "Give a smaller capture.")])
+        problems = (Problem(name, "needs more memory than there is", "Give a smaller capture."),)
     elif isinstance(error, OSError):
-        error = GpudirectError([Problem(name, f"cannot be written: {error.strerror}", "Give another place.")])
-    words = str(error)
+        problems = (Problem(name, f"cannot be written: {error.strerror}", "Give another place."),)
+    words = "\n".join(clean(str(one)) for one in problems)  # names of files may have anything in them
     say(sys.stderr, f"{CLEAR if sys.stderr.isatty() else ''}{words}\n")
     return words
 

@@ -16,6 +16,10 @@ from .errors import IntentError, Problem
 # A check of one value: (path, value) -> the value as the engine keeps it, or raises IntentError.
 Check = Callable[[str, Any], Any]
 
+# What to do with a value of the wrong type, for who writes YAML.
+QUOTED = "Put it in quotes, so that YAML leaves it as it is."
+CORRECTED = "Correct the inventory."
+
 _TYPE_WORDS = {"str": "text", "int": "a whole number", "bool": "true or false", "dict": "a mapping", "list": "a list"}
 
 
@@ -123,7 +127,7 @@ def wrong_type(path: str, value: Any, wanted: str) -> IntentError:
     Where text is wanted and YAML made something else of it (0302 is the number 194, 0000:01:00.0 is 60.0), quotes help.
     """
     scalar = isinstance(value, (bool, int, float)) and wanted == _TYPE_WORDS["str"]
-    advice = "Put it in quotes, so that YAML leaves it as it is." if scalar else "Correct the inventory."
+    advice = QUOTED if scalar else CORRECTED
     return IntentError([Problem(path, "has the wrong type", advice, found=f"{value!r}", wanted=wanted)])
 
 

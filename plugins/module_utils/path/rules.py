@@ -110,7 +110,8 @@ _TABLE: tuple[Rule, ...] = (
         _VM,
         "Direct access of devices to encrypted memory needs support in each device; with peers it is not proven.",
         "Switch memory encryption off (mem_encrypt=off, or in the BIOS), or relax the rule with the reason.",
-        if_unknown="Switch it off by name (mem_encrypt=off, kvm_amd.sev=0, or in the BIOS), or relax the rule with the reason.",
+        if_unknown="Give input that has /proc/cpuinfo, /proc/cmdline and /sys/module. Where these leave it open, the kernel command line "
+        "settles it (mem_encrypt=, kvm_amd.sev=, kvm_intel.tdx=), or relax the rule with the reason.",
     ),
     Rule(
         "iommufd",
@@ -136,7 +137,7 @@ _TABLE: tuple[Rule, ...] = (
         "Such a NIC wants other bits on the ports to its second function (NVIDIA rdma_topo); this product does not judge them yet.",
         "Judge these paths with rdma_topo check.",
         "NVIDIA rdma_topo (rdma-core)",
-        if_unknown="Judge these paths with rdma_topo check, or relax the rule with the reason.",
+        if_unknown="Judge these paths with rdma_topo check, or relax the rule with the reason; where the input lacks functions, give all.",
     ),
     Rule(
         "numa_told",

@@ -156,7 +156,10 @@ def read(
     if len(roots) != 1:
         found = ", ".join(path or "/" for path, _folder in roots[:_SAID]) or "none"
         fact = "has several captured machines in it" if roots else "has no captured PCI devices in it"
-        advice = "Give one machine's capture of /sys, such as that of hwloc-gather-topology."
+        advice = (
+            "Give one machine's capture of /sys, such as that of hwloc-gather-topology, "
+            "or an archive with the inputs directly in it."
+        )
         raise UnreadableState([Problem(name, fact, advice, found=found, wanted="one folder with sys/bus/pci/devices")])
     host = Archived(roots[0][1], name)
     devices = host.names(sysfs.DEVICES)

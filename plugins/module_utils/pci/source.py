@@ -81,7 +81,8 @@ def read_bytes(data: bytes, name: str, limits: Limits, machine_of: MachineOf = a
 def _folder(path: str, name: str, machine_of: MachineOf) -> Machine:
     host = Host(path if path == "/" else path.rstrip("/"))
     if not isinstance(host.names(sysfs.DEVICES), tuple):
-        raise _problem(name, "has no captured PCI devices in it", "Give the folder above sys/bus/pci/devices.")
+        advice = "Give the folder above sys/bus/pci/devices, or a folder with the inputs directly in it."
+        raise _problem(name, "has no captured PCI devices in it", advice)
     return machine_of(host, name, "sysfs")
 
 

@@ -118,8 +118,44 @@ def test_the_picture_is_written_where_it_is_asked_for(capsys: Capsys, tmp_path: 
     assert ElementTree.parse(tmp_path / "good.svg").getroot().tag.endswith("svg")
     (tmp_path / "folder").mkdir()
     code, _out, err = said(capsys, good, "--svg", tmp_path / "folder")
+    assert (code, "folder: is no file" in err, "Give the name of a file." in err) == (73, True, True)
+    assert "Remove" not in err
+
+
+@pytest.mark.parametrize("name", ["gone/x.svg", "gone/deep/x.svg", "gone/", "good.xml/x.svg"])
+def test_the_folder_of_a_picture_is_not_made(capsys: Capsys, tmp_path: Path, name: str) -> None:
+    good, _far, _none = files(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    code, _out, err = said(capsys, good, "--svg", f"{tmp_path}/{name}")
     assert code == 73
-    assert "folder" in err
+    assert "its folder is not there" in err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_names_that_would_steer_a_terminal_are_shown_without_that(capsys: Capsys, tmp_path: Path) -> None:
+    steering = tmp_path / "a\x1b[2J\x9b31m\nb: is fine.xml"
+    for text in (None, "", "<html/>", '{"a": 1}'):
+        if text is not None:
+            steering.write_text(text)
+        for arguments in ([steering], [files(tmp_path)[0], "--compare", steering], [steering, "--intent", steering]):
+            _code, out, err = said(capsys, *arguments)
+            assert not {"\x1b", "\x9b"} & {*out, *err}
+            assert err.count("\n") == 1
+    with pytest.raises(SystemExit):
+        main(["x", "--\x1b[2J"])
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_an_intent_that_cannot_be_taken_says_why_in_words_of_json(capsys: Capsys, tmp_path: Path) -> None:
+    good, _far, _none = files(tmp_path)
+    assert "gone: is not there." in said(capsys, good, "--intent", tmp_path / "gone")[2]
+    assert "cannot be read: Is a directory." in said(capsys, good, "--intent", tmp_path)[2]
+    intent = tmp_path / "intent.json"
+    intent.write_text('{"pci_path_max_distance": 3, "pci_path_relax": {}}')
+    code, _out, err = said(capsys, good, "--intent", intent)
+    assert (code, err.count("has the wrong type")) == (64, 2)
+    assert "Put it in double quotes." in err
+    assert not {"YAML", "inventory"} & {*err.replace(".", " ").split()}
 
 
 def test_lines_are_as_wide_as_wanted_and_coloured_on_a_terminal_only(capsys: Capsys, tmp_path: Path) -> None:

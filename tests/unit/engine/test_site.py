@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.testing import patch_module_args
 from ansible_collections.vela.gpudirect.plugins.module_utils import host_boot, hugepages, kernel_args, site
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import (
     ConsentRequired,
     GpudirectError,
+    UnreadableState,
     VerificationFailed,
 )
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.host import Host
+from ansible_collections.vela.gpudirect.plugins.modules import (
+    guest_placement,
+    host_plan,
+    host_topology_info,
+    p2p_topology,
+)
 
 from tests.fixtures import hosts
 from tests.fixtures.fake_host import FakeHost
@@ -174,3 +183,48 @@ def test_a_captured_tree_is_judged_and_left_alone(debian: FakeHost) -> None:
 def test_without_intent_nothing_is_to_do_anywhere(tmp_path: Path) -> None:
     host = hosts.build(tmp_path / "root", "no_loader")
     assert look(host, {})["msg"] == "as wanted"
+
+
+# A captured tree ---------------------------------------------------------------------------
+
+
+def test_a_root_that_is_no_captured_machine_is_named_as_what_it_is(tmp_path: Path) -> None:
+    (tmp_path / "node.tar.gz").write_bytes(b"\x1f\x8b")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "part/proc").mkdir(parents=True)
+    facts = {"gone": "is not there", "node.tar.gz": "is no folder"}
+    facts |= dict.fromkeys(("empty", "part"), "has no captured /sys in it")
+    for name, fact in facts.items():
+        with pytest.raises(UnreadableState) as raised:
+            site.require_capture(Host(str(tmp_path / name)))
+        assert str(raised.value) == (
+            f"gpudirect_root: {fact} (found {tmp_path / name}, wanted a folder with sys/bus/pci/devices). "
+            "Unpack the archive first, or give it to ./gpudirect audit."
+        )
+
+
+def test_a_root_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    (tmp_path / "turning").symlink_to("turning")
+    with pytest.raises(
+        UnreadableState, match=r"^gpudirect_root: cannot be read: .*Too many levels.* See who may read it"
+    ):
+        site.require_capture(Host(str(tmp_path / "turning")))
+
+
+def test_a_captured_machine_and_the_host_itself_are_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "sys/bus/pci/devices").mkdir(parents=True)
+    site.require_capture(Host(str(tmp_path)))
+    site.require_capture(Host())
+
+
+def test_every_module_that_takes_a_root_names_a_wrong_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = {"gpudirect_root": str(tmp_path)}
+    given = {"intent": json.dumps(root)}
+    for module, options in (
+        (host_plan, given), (guest_placement, given), (p2p_topology, given), (host_topology_info, root),
+    ):  # fmt: skip
+        with patch_module_args(options), pytest.raises(SystemExit):
+            module.main()
+        result = json.loads(capsys.readouterr().out)
+        assert result["msg"].startswith("gpudirect_root: has no captured /sys in it"), module.__name__
+        assert len(result["problems"]) == 1

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import pytest
+from ansible_collections.vela.gpudirect.plugins.module_utils import site
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -174,3 +175,12 @@ def test_rule_finds_its_breach(rule: str, path: str, text: str) -> None:
 )
 def test_rule_lets_the_right_form_pass(rule: str, path: str, text: str) -> None:
     assert not list(RULES[rule](path, text))
+
+
+def test_the_readme_names_the_page_of_every_resource() -> None:
+    (line,) = [one for one in text_of("README.md").splitlines() if one.startswith("All options, from this folder:")]
+    named = set(re.findall(r"`ansible-doc vela\.gpudirect\.(\w+)`", line))
+    modules = {PurePosixPath(path).stem for path in tree() if re.fullmatch(r"plugins/modules/\w+\.py", path)}
+    assert named <= modules
+    resources = {resource.__name__.rpartition(".")[2] for resource in site.RESOURCES}
+    assert {*resources, "guest_placement", "p2p_topology"} - named == set()

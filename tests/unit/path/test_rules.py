@@ -39,6 +39,16 @@ def test_texts_are_sentences() -> None:
             assert words.endswith("."), name
 
 
+def test_what_is_not_known_is_answered_with_what_makes_it_known() -> None:
+    answers = ("Give ", "Read ", "Supply ", "Judge ")
+    assert {name for name, rule in RULES.items() if not rule.if_unknown.startswith(answers)} == set()
+    machine = host("vela")
+    machine = replace(machine, platform=replace(machine.platform, memory_encryption=GONE))
+    (said,) = [one for one in p2p.judge(machine, PathIntent()).findings if one.rule == "memory_encryption"]
+    assert (said.verdict, said.remedy) == (Verdict.UNKNOWN, RULES["memory_encryption"].if_unknown)
+    assert "Give input that has /proc/cpuinfo" in said.remedy
+
+
 @pytest.mark.parametrize(
     ("told", "verdicts"),
     [(True, [Verdict.FAIL]), (False, [Verdict.OK]), (ABSENT, []), (GONE, [Verdict.UNKNOWN])],

@@ -157,7 +157,8 @@ def test_a_host_without_pci_fails_in_one_sentence(tmp_path: Path, capsys: pytest
     result = run(tmp_path, capsys)
     assert (result["failed"], result["changed"], result["kind"]) == (True, False, "UnreadableState")
     assert result["msg"] == (
-        "/sys/bus/pci/devices: is not there. See whether the host has a PCI bus and whether its sysfs can be read."
+        f"gpudirect_root: has no captured /sys in it (found {tmp_path}, wanted a folder with sys/bus/pci/devices). "
+        "Unpack the archive first, or give it to ./gpudirect audit."
     )
 
 

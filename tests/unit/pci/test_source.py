@@ -177,7 +177,9 @@ def test_limits(tmp_path: Path) -> None:
 def test_paths_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(UnreadableState, match=r"none: is not there\. Give the path"):
         source.read_file(str(tmp_path / "none"))
-    with pytest.raises(UnreadableState, match=r"has no captured PCI devices in it\. Give the folder above sys/bus"):
+    with pytest.raises(
+        UnreadableState, match=r"Give the folder above sys/bus/pci/devices, or a folder with the inputs"
+    ):
         source.read_file(str(tmp_path))
 
 

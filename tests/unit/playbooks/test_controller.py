@@ -21,6 +21,7 @@ def played(folder: Path, variables: dict[str, Any], *arguments: str) -> str:
     """The text of a run of host_plan on this machine, in check mode; a captured tree stands for the host."""
     tree = folder / "tree"
     (tree / "proc").mkdir(parents=True, exist_ok=True)
+    (tree / "sys/bus/pci/devices").mkdir(parents=True, exist_ok=True)
     if not (tree / "proc/cmdline").exists():
         (tree / "proc/cmdline").write_text("ro quiet\n")
     host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "gpudirect_root": str(tree)}
