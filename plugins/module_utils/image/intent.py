@@ -29,8 +29,13 @@ def _named(path: str, text: str) -> str:
 def _url(path: str, text: str) -> str:
     if re.fullmatch(r"https?://[^\s/@]+/\S*[^\s/]", text) is None:
         wanted = "https:// or http://, a host and a file, without a password"
-        raise IntentError([Problem(path, "is no address of a file", "Correct it.", repr(text), wanted)])
+        raise IntentError([Problem(path, "is no address of a file", "Correct it.", repr(_without_user(text)), wanted)])
     return text
+
+
+def _without_user(text: str) -> str:
+    """A URL as it may be told: up to its last @ there may be a password, in which / and @ may be too."""
+    return re.sub(r"^([A-Za-z][A-Za-z0-9+.-]*://)?.*@", r"\1***@", text, count=1, flags=re.DOTALL)
 
 
 def _sha256(path: str, text: str) -> str:

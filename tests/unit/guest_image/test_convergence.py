@@ -25,6 +25,7 @@ from ansible_collections.vela.gpudirect.plugins.module_utils.core.owned import P
 from tests.fixtures import image_hosts
 from tests.fixtures.fake_host import KilledHere
 from tests.fixtures.image_hosts import FOLDER, GIB, UBUNTU, ImageHost, digest
+from tests.fixtures.ssh_keys import public_key
 
 URL = "https://images.example/noble.img"
 NEWER = json.dumps({"format": "qcow2", "virtual-size": 4 * GIB})
@@ -37,7 +38,7 @@ GUEST = {
     "gpus": 1,
     "disk_gib": 100,
     "user": "ops",
-    "ssh_keys": ["ssh-ed25519 AAAA ops"],
+    "ssh_keys": [public_key("ops")],
     "network": "br0",
     "rails": [{"addresses": ["10.0.0.1/24"], "mtu": 9000}],
 }
@@ -246,6 +247,10 @@ def test_a_disk_smaller_than_its_image(host: ImageHost) -> None:
         ({"guest_images": [{**IMAGE, "path": "/srv/a"}]}, "is from a URL or at a path .found both"),
         ({"guest_images": [{**IMAGE, "url": "file:///etc/shadow"}]}, "is no address of a file"),
         ({"guest_images": [{**IMAGE, "url": "https://me:secret@host/a"}]}, "is no address of a file"),
+        ({"guest_images": [{**IMAGE, "url": "https://me:secret@host/a"}]}, "(found 'https://***@host/a', wanted"),
+        ({"guest_images": [{**IMAGE, "url": "https://me:a/secret@b@host/a"}]}, "(found 'https://***@host/a', wanted"),
+        ({"guest_images": [{**IMAGE, "url": "me:secret@host/a"}]}, "(found '***@host/a', wanted"),
+        ({"guest_images": [{**IMAGE, "url": "https://me:\nsecret@host/a"}]}, "(found 'https://***@host/a', wanted"),
         ({"guest_images": [IMAGE, IMAGE]}, "is that of another image"),
         ({"guest_images": [{**IMAGE, "sha256": "abc"}]}, "is no SHA-256"),
         (with_guest(image="other"), r"names no image of guest_images \(found 'other', wanted noble\)"),
