@@ -15,6 +15,7 @@ from ..core.schema import Field, Schema, wrong_type
 from ..path.finding import Kind
 from ..pci.address import Address, address_in
 from ..vf.mac import canonical_mac
+from .access import check_keys, check_user
 from .options import Firmware, Topology
 from .placed import Shape
 from .rails import RAILS_FIELD, problems_of, twins
@@ -120,8 +121,21 @@ SHAPE_FIELDS = (
         ),
     ),
     Field("disk_gib", "int", ("Size of its disk in GiB. Omitted: that of the image.",), minimum=1),
-    Field("user", "str", ("User that it is reached as; may become root, and has keys and no password.",)),
-    Field("ssh_keys", "list", ("Public keys of that user.",), default=[], elements="str", public=True),
+    Field(
+        "user",
+        "str",
+        ("User that it is reached as; may become root, and has keys and no password.",),
+        check=check_user,
+    ),
+    Field(
+        "ssh_keys",
+        "list",
+        ("Public keys of that user.",),
+        default=[],
+        elements="str",
+        check=check_keys,
+        public=True,
+    ),
     Field(
         "network",
         "str",
@@ -269,6 +283,9 @@ def _of_image(path: str, values: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(f"{path}.{name}", "is for a guest whose disk is made from an image", advice)
     if values["ssh_keys"] and not values["user"]:
         yield Problem(f"{path}.user", "is missing", "Name the user who has the keys.")
+    if values["user"] and values["image"] and not values["ssh_keys"] and values["state"] != GONE:
+        fact = "is missing: without a password or a key nobody could log in"
+        yield Problem(f"{path}.ssh_keys", fact, "Give the user a public key, or leave the user out.")
 
 
 def _shape(values: Mapping[str, Any]) -> Shape:

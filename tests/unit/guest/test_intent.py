@@ -12,6 +12,9 @@ from ansible_collections.vela.gpudirect.plugins.module_utils.guest.rails import 
 from ansible_collections.vela.gpudirect.plugins.module_utils.path.finding import Kind
 from ansible_collections.vela.gpudirect.plugins.module_utils.pci.address import Address
 
+from tests.fixtures.ssh_keys import blob, public_key
+
+KEY = public_key("ops")
 LEAST = {"name": "train-a", "vcpus": 4, "memory_gib": 8}
 
 
@@ -132,11 +135,11 @@ def test_rails_on_a_link_between_two_have_both_addresses() -> None:
 
 def test_two_guests_with_one_address_and_options_that_need_an_image() -> None:
     rails = [{"addresses": ["10.0.0.1/24"]}]
-    told = {"disk_gib": 9, "user": "ops", "ssh_keys": ["k"], "rails": rails, "mtu": 9000}
+    told = {"disk_gib": 9, "user": "ops", "ssh_keys": [KEY], "rails": rails, "mtu": 9000}
     found = problems(
         guest_shapes=[
             {**IMAGE, "rails": rails},
-            {**IMAGE, "name": "b", "rails": rails, "ssh_keys": ["k"]},
+            {**IMAGE, "name": "b", "rails": rails, "ssh_keys": [KEY]},
             {**LEAST, "name": "c", "gpus": 1, **told},
             {**IMAGE, "name": "d", "rails": rails, "state": "absent"},
         ]
@@ -152,3 +155,67 @@ def test_two_guests_with_one_address_and_options_that_need_an_image() -> None:
         "guest_shapes[2].user",
     ]
     assert "Name the image, or leave this out." in found[2]
+
+
+@pytest.mark.parametrize("user", ["ops", "_a", "a-b_9", "x" * 32])
+def test_users_that_linux_takes(user: str) -> None:
+    (wish,) = parse({"guest_shapes": [{**IMAGE, "user": user, "ssh_keys": [KEY]}]}).wishes
+    assert wish.rest["user"] == user
+
+
+@pytest.mark.parametrize("user", ["", "ops\n", "\x1b[2J", "a b", "Ops", "9a", "-a", "a:b", "x" * 33, "ä"])
+def test_users_that_linux_does_not_take(user: str) -> None:
+    (found,) = problems(guest_shapes=[{**IMAGE, "user": user, "ssh_keys": [KEY]}])
+    assert found.startswith(f"guest_shapes[0].user: is no name of a Linux user (found {user!r}, wanted ")
+    assert found.isprintable()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "ssh-ed25519",
+        "ssh-rsa",
+        "ecdsa-sha2-nistp256",
+        "ecdsa-sha2-nistp384",
+        "ecdsa-sha2-nistp521",
+        "sk-ssh-ed25519@openssh.com",
+        "sk-ecdsa-sha2-nistp256@openssh.com",
+    ],
+)
+def test_keys_of_every_known_type_with_and_without_a_comment(kind: str) -> None:
+    keys = [public_key("two words", kind), public_key("", kind).strip()]
+    (wish,) = parse({"guest_shapes": [{**IMAGE, "user": "ops", "ssh_keys": keys}]}).wishes
+    assert wish.rest["ssh_keys"] == keys
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("", "is no public key of a known type (found '', wanted ssh-ed25519 or ssh-rsa or "),
+        ("ssh-dss AAAA secret", "is no public key of a known type (found 'ssh-dss', wanted "),
+        (f"restrict {KEY}", "is no public key of a known type (found 'restrict', wanted "),
+        (f"{KEY}\n", "is not one line of printable characters (found 'ssh-ed25519', wanted type base64 [comment])"),
+        (f"{KEY}\x1b[2J", "is not one line of printable characters (found 'ssh-ed25519', wanted "),
+        ("-----BEGIN OPENSSH PRIVATE KEY-----\nsecret", "is not one line of printable characters (found '-----BEGIN',"),
+        ("ssh-ed25519", "has a damaged body (wanted the base64 of a key of type ssh-ed25519)"),
+        ("ssh-ed25519 AAAA secret", "has a damaged body"),
+        ("ssh-ed25519 secret! ops", "has a damaged body"),
+        (KEY.replace("ssh-ed25519", "ssh-rsa"), "has a damaged body (wanted the base64 of a key of type ssh-rsa)"),
+        (f"ssh-ed25519 {blob(b'ssh-ed25519')}", "has a damaged body"),
+        (f"ssh-ed25519 {blob(b'ssh-ed25519', b'x' * 32)[:-8]}", "has a damaged body"),
+    ],
+)
+def test_keys_that_are_none(key: str, said: str) -> None:
+    (found,) = problems(guest_shapes=[{**IMAGE, "user": "ops", "ssh_keys": [KEY, key]}])
+    assert found.startswith(f"guest_shapes[0].ssh_keys[1]: {said}")
+    assert "secret" not in found
+
+
+def test_a_user_whom_nobody_could_be() -> None:
+    (found,) = problems(
+        guest_shapes=[{**IMAGE, "user": "ops"}, {**IMAGE, "name": "b", "user": "ops", "state": "absent"}]
+    )
+    assert found == (
+        "guest_shapes[0].ssh_keys: is missing: without a password or a key nobody could log in."
+        " Give the user a public key, or leave the user out."
+    )
