@@ -104,16 +104,24 @@ IMAGE = {**LEAST, "gpus": 2, "image": "noble"}
     ("rails", "said"),
     [
         ([{}] * 3, "rails: are more than the guest has VFs (found 3, wanted at most 2)"),
-        ([{"addresses": ["10.0.0.1"]}], "rails[0].addresses[0]: is no address with its prefix: the prefix is missing"),
-        ([{"addresses": ["10.0.0.256/24"]}], "rails[0].addresses[0]: is no address with its prefix"),
+        (
+            [{"addresses": ["10.0.0.1"]}],
+            "rails[0].addresses[0]: has no prefix length (found '10.0.0.1', wanted such as",
+        ),
+        ([{"addresses": ["10.0.0.256/24"]}], "rails[0].addresses[0]: is no IPv4 or IPv6 address (found"),
+        ([{"addresses": ["fe80::1%a\nb/64"]}], "rails[0].addresses[0]: is no IPv4 or IPv6 address (found"),
+        ([{"addresses": ["10.0.0.1/33"]}], "addresses[0]: has a prefix length that no IPv4 network has (found"),
         (
             [{"addresses": ["10.0.0.0/24"]}],
-            "rails[0].addresses[0]: is no address with its prefix: it is that of the network",
+            "rails[0].addresses[0]: is the address of the network 10.0.0.0/24 or",
         ),
-        ([{"addresses": ["224.0.0.1/24"]}], "rails[0].addresses[0]: is no address with its prefix: no interface"),
+        (
+            [{"addresses": ["224.0.0.1/24"]}],
+            "rails[0].addresses[0]: is an address that no interface of a guest can have (found",
+        ),
         ([{"addresses": ["10.0.0.1/24"], "gateway": "10.0.1.1"}], "rails[0].gateway: is in the network of none"),
         ([{"gateway": "10.0.1.1"}], "rails[0].gateway: is in the network of none"),
-        ([{"gateway": "ten"}], "rails[0].gateway: is no address"),
+        ([{"gateway": "ten"}], "rails[0].gateway: is no IPv4 or IPv6 address (found 'ten', wanted such as"),
         ([{"name": "a"}, {"name": "A"}], "rails[1].name: is the name of another rail of the guest"),
         ([{"name": "mgmt"}], "rails[0].name: is no name for a rail"),
         (
