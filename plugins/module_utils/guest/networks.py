@@ -130,13 +130,13 @@ class Network:
         return self.bridge or (f"vg-{self.name}"[:15] if self.mode == NAT else "")
 
 
-def networks_of(given: Sequence[Union[Mapping[str, Any], None]]) -> tuple[Network, ...]:
-    """What checked entries ask for; IntentError with all contradictions at once. None stands for one that is wrong."""
+def networks_of(given: Sequence[Mapping[str, Any]]) -> tuple[Network, ...]:
+    """What entries ask for; IntentError with all contradictions at once. Options that are wrong by themselves are left out."""
     problems: list[Problem] = []
     found: list[Network] = []
     for index, values in enumerate(given):
         path = f"guest_networks[{index}]"
-        if values is None:
+        if not values.keys() >= {"name", "mode", "state"}:
             continue
         one = Network(path, **_told(values))
         problems += _of_mode(path, values) + _of_dhcp(path, one)
@@ -158,6 +158,8 @@ def _of_mode(path: str, values: Mapping[str, Any]) -> list[Problem]:
     if values["state"] == GONE:
         return []
     for name in ("bridge", "address", "dhcp", "mtu", "pf", "vlan"):
+        if name not in values:  # what is wrong with it is said already
+            continue
         given = values[name] not in (None, [], ())
         if name in _NEEDS[mode] and not given:
             problems.append(Problem(f"{path}.{name}", "is missing", f"Set it: mode: {mode} needs it."))

@@ -227,3 +227,31 @@ def test_a_user_whom_nobody_could_be() -> None:
         "guest_shapes[0].ssh_keys: is missing: without a password or a key nobody could log in."
         " Give the user a public key, or leave the user out."
     )
+
+
+def test_one_mistake_in_a_shape_hides_no_other() -> None:
+    wrong = {"vcpus": 0, "nvswitches": "all", "gpus": 0, "ssh_keys": [KEY], "mtu": 9000}
+    found = problems(
+        guest_shapes=[
+            {**LEAST, "rails": [{"addresses": ["10.0.0.1/24"]}], "gpus": 1, "image": "noble", "memory_gib": 0},
+            {**LEAST, **wrong, "rails": [{"addresses": ["10.0.0.1/24"]}]},
+        ]
+    )
+    assert [one.split(": ")[0] for one in found] == [
+        "guest_shapes[0].memory_gib",
+        "guest_shapes[1].mtu",
+        "guest_shapes[1].name",
+        "guest_shapes[1].nvswitches",
+        "guest_shapes[1].rails",
+        "guest_shapes[1].rails",
+        "guest_shapes[1].rails[0].addresses[0]",
+        "guest_shapes[1].ssh_keys",
+        "guest_shapes[1].user",
+        "guest_shapes[1].vcpus",
+    ]
+
+
+@pytest.mark.parametrize("wrong", [{"imagee": "noble"}, {"image": 3}])
+def test_a_field_that_is_wrong_is_not_missed_by_others(wrong: dict[str, Any]) -> None:
+    (found,) = problems(guest_shapes=[{**LEAST, "user": "ops", "ssh_keys": [KEY], **wrong}])
+    assert found.startswith(f"guest_shapes[0].{next(iter(wrong))}: ")

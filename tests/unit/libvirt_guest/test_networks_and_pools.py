@@ -165,6 +165,17 @@ def test_mistakes_are_told_by_parse(entries: list[dict[str, Any]], said: str) ->
     assert [said in str(one) for one in caught.value.problems] == [True]
 
 
+def test_one_mistake_in_a_network_hides_no_other() -> None:
+    with pytest.raises(IntentError) as caught:
+        libvirt_network.parse(networks(INNER, {**INNER, "mtu": 1, "pf": "x"}, {**INNER, "name": "c", "address": "x"}))
+    assert [one.path.replace("guest_networks", "") for one in caught.value.problems] == [
+        "[1].mtu",
+        "[1].name",
+        "[1].pf",
+        "[2].address",
+    ]
+
+
 @pytest.mark.parametrize(
     "other",
     [
