@@ -189,7 +189,7 @@ def _of_twin(path: str, one: Network, twin: Network) -> list[Problem]:
         fact = f"is that of {twin.path} ({twin.name}) too"
         problems.append(Problem(f"{path}.bridge", fact, "Give each its own.", found=repr(one.device)))
     mine, other = _subnet(one), _subnet(twin)
-    if mine is not None and other is not None and mine.version == other.version and mine.overlaps(other):  # type: ignore[arg-type]
+    if mine is not None and other is not None and mine.version == other.version and mine.overlaps(other):
         fact = f"is in a subnet that overlaps that of {twin.path} ({twin.name})"
         advice = "Give each network a subnet of its own."
         problems.append(Problem(f"{path}.address", fact, advice, f"{mine} and {other}"))

@@ -17,6 +17,8 @@ from ..guest.intent import FIELDS as OF_SHAPES
 from ..guest.intent import Wish
 from ..guest.wanted import absolute
 
+# The port has digits only: what is before a slash in a password would pass for one.
+_URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]]+)(:[0-9]{1,5})?/\S*[^\s/]")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
 
@@ -28,7 +30,7 @@ def _named(path: str, text: str) -> str:
 
 
 def _url(path: str, text: str) -> str:
-    if re.fullmatch(r"https?://[^\s/@]+/\S*[^\s/]", text) is None:
+    if _URL.fullmatch(text) is None:
         wanted = "https:// or http://, a host and a file, without a password"
         raise IntentError([Problem(path, "is no address of a file", "Correct it.", repr(_without_user(text)), wanted)])
     return text

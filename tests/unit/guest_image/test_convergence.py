@@ -279,6 +279,11 @@ def test_a_password_in_a_url_is_not_told(url: str, told: str) -> None:
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("host", ["host", "host.example:8443", "192.0.2.1", "[2001:db8::1]:80"])
+def test_hosts_that_images_come_from(host: str) -> None:
+    assert guest_image.parse({**ONE, "guest_images": [{**IMAGE, "url": f"http://{host}/a@b"}]}).images
+
+
 def test_one_mistake_in_an_image_hides_no_other() -> None:
     wrong = {"name": "noble", "url": "https://host/a", "path": "rel"}
     with pytest.raises(IntentError) as caught:
