@@ -14,7 +14,7 @@ from .core.change import Change, Deferred, Plan
 from .core.errors import IntentError, Problem
 from .core.host import Host
 from .core.owned import Owned
-from .core.schema import Schema
+from .core.schema import Schema, right_entries
 from .guest import libvirt, things
 from .guest.libvirt import Thing
 from .guest.networks import ACTIVE, BRIDGE, HOSTDEV, NAT, NETWORKS_FIELD, OVS, Network, networks_of, render
@@ -50,9 +50,9 @@ class Current:
 
 def parse(params: Mapping[str, Any]) -> Desired:
     """Wanted networks from options; IntentError with every mistake."""
-    values, problems = SCHEMA.parse_all(params)
+    problems = SCHEMA.parse_all(params)[1]
     try:
-        networks = networks_of(values[NETWORKS_FIELD.name] or ())
+        networks = networks_of(right_entries(NETWORKS_FIELD, params))
     except IntentError as error:
         problems += error.problems
     if problems:

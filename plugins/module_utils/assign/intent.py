@@ -17,6 +17,7 @@ from ..pci.select import SELECT_FIELDS, Selector, check_some, selector
 
 VFIO_PCI = "vfio-pci"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,55}")
+_LONGEST_LABEL = 64
 # What a VFIO driver cannot be loaded without.
 _UNDER_VFIO = frozenset(
     {"vfio", "vfio_pci", "vfio_pci_core", "vfio_iommu_type1", "vfio_virqfd", "irqbypass", "iommufd"}
@@ -29,6 +30,14 @@ def _check_name(path: str, text: str) -> str:
         wanted = "letters, digits, - and _"
         raise IntentError([Problem(path, "is not a name", "Correct the inventory.", found=repr(text), wanted=wanted)])
     return text
+
+
+def _check_label(path: str, text: str) -> str:
+    """What messages can call an entry: a part of one line."""
+    if text.strip() and text.isprintable() and len(text) <= _LONGEST_LABEL:
+        return text
+    wanted = f"1 to {_LONGEST_LABEL} printable characters in one line"
+    raise IntentError([Problem(path, "is not a name", "Correct the inventory.", found=repr(text), wanted=wanted)])
 
 
 def _check_names(path: str, texts: Sequence[str]) -> list[str]:
@@ -62,7 +71,7 @@ DEVICES_FIELD = Field(
     default=[],
     elements="dict",
     fields=(
-        Field("name", "str", ("What the entry is called in messages.",), required=True),
+        Field("name", "str", ("What the entry is called in messages.",), required=True, check=_check_label),
         Field(
             "select",
             "dict",

@@ -116,9 +116,43 @@ def parse_fields(fields: Sequence[Field], params: Mapping[str, Any], prefix: str
 def unknown(path: str, name: str, known: Iterable[str]) -> Problem:
     """The problem of a name that no table has, with the nearest one that does."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    near = _meant(name, names)
     advice = f"Did you mean {near[0]}?" if near else f"Known are: {', '.join(names)}."
     return Problem(path, "is not a known name", advice)
+
+
+def _meant(name: str, known: Sequence[str]) -> list[str]:
+    """The nearest known name, if any is near."""
+    return difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
+
+
+def right_fields(fields: Sequence[Field], given: Any) -> dict[str, Any]:
+    """The checked values of those fields of one mapping that are right, for checks over several of them.
+
+    A default is not among them where a name that no table has may have been meant for its field.
+    """
+    if not isinstance(given, Mapping):
+        return {}
+    known = [entry.name for entry in fields]
+    meant = {name for key in given if key not in known for name in _meant(str(key), known)}
+    values: dict[str, Any] = {}
+    for entry in fields:
+        value = given.get(entry.name)
+        if value is None:
+            if not entry.required and entry.name not in meant:
+                values[entry.name] = entry.default
+            continue
+        try:
+            values[entry.name] = _value(entry, entry.name, value)
+        except IntentError:
+            continue
+    return values
+
+
+def right_entries(entry: Field, params: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """``right_fields`` of every entry of an option that is a list of mappings."""
+    given = params.get(entry.name)
+    return [right_fields(entry.fields, one) for one in given] if isinstance(given, (list, tuple)) else []
 
 
 def wrong_type(path: str, value: Any, wanted: str) -> IntentError:

@@ -6,15 +6,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.errors import IntentError, Problem
-from ..core.schema import Field, Schema, wrong_type
+from ..core.schema import Field, Schema, right_entries, wrong_type
 from ..path.finding import Kind
 from ..pci.address import Address, address_in
 from ..vf.mac import canonical_mac
+from .access import check_keys, check_user
 from .options import Firmware, Topology
 from .placed import Shape
 from .rails import RAILS_FIELD, problems_of, twins
@@ -120,8 +121,21 @@ SHAPE_FIELDS = (
         ),
     ),
     Field("disk_gib", "int", ("Size of its disk in GiB. Omitted: that of the image.",), minimum=1),
-    Field("user", "str", ("User that it is reached as; may become root, and has keys and no password.",)),
-    Field("ssh_keys", "list", ("Public keys of that user.",), default=[], elements="str", public=True),
+    Field(
+        "user",
+        "str",
+        ("User that it is reached as; may become root, and has keys and no password.",),
+        check=check_user,
+    ),
+    Field(
+        "ssh_keys",
+        "list",
+        ("Public keys of that user.",),
+        default=[],
+        elements="str",
+        check=check_keys,
+        public=True,
+    ),
     Field(
         "network",
         "str",
@@ -233,7 +247,8 @@ class GuestIntent:
 def parse(params: Mapping[str, Any]) -> GuestIntent:
     """What the options ask for; IntentError with every problem at once."""
     values, problems = SCHEMA.parse_all(params)
-    wishes = _wishes(values["guest_shapes"], problems)
+    wishes = _wishes(values["guest_shapes"])
+    problems += _contradictions(right_entries(FIELDS[0], params))
     partitions = _resolved(values["guest_partitions"], values["guest_gpu_modules"], problems)
     if problems:
         raise IntentError(problems)
@@ -242,33 +257,67 @@ def parse(params: Mapping[str, Any]) -> GuestIntent:
     return GuestIntent(wishes, reserved, _DISTANCES[values["guest_max_distance"]], partitions)
 
 
-def _wishes(given: Sequence[Mapping[str, Any] | None], problems: list[Problem]) -> tuple[Wish, ...]:
-    wishes: list[Wish] = []
-    for index, values in enumerate(given):
-        path = f"guest_shapes[{index}]"
-        if values is None:  # it is wrong by itself, which is said already
-            continue
-        twin = next((one for one in wishes if one.shape.name.lower() == values["name"].lower()), None)
-        if twin is not None:
+def _wishes(given: Sequence[Mapping[str, Any] | None]) -> tuple[Wish, ...]:
+    """The guests of checked entries; None stands for one that is wrong by itself, which is said already."""
+    return tuple(
+        Wish(
+            f"guest_shapes[{index}]",
+            _shape(values),
+            {key: one for key, one in values.items() if key not in _OF_PLACEMENT},
+        )
+        for index, values in enumerate(given)
+        if values is not None
+    )
+
+
+def _contradictions(shapes: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
+    """What of all shapes cannot be meant together. Each has only the options that are right by themselves."""
+    paths: dict[str, str] = {}
+    for index, values in enumerate(shapes):
+        path, name = f"guest_shapes[{index}]", values.get("name", "")
+        if name.lower() in paths:
             advice = "Give each guest its own; upper and lower case are alike."
-            problems.append(Problem(f"{path}.name", f"is the name of {twin.path}", advice, found=repr(values["name"])))
-        if values["nvswitches"] != "none" and not values["gpus"]:
-            advice = "Give it GPUs, or take nvswitches: none."
-            problems.append(Problem(f"{path}.nvswitches", "is asked for without GPUs", advice, values["nvswitches"]))
-        problems += [*_of_image(path, values), *problems_of(path, values)]
-        wishes.append(Wish(path, _shape(values), {key: one for key, one in values.items() if key not in _OF_PLACEMENT}))
-    problems += twins({wish.path: wish.rest for wish in wishes if wish.rest["state"] != GONE})
-    return tuple(wishes)
+            fact = f"is the name of {paths[name.lower()]}"
+            yield Problem(f"{path}.name", fact, advice, found=repr(name))
+        if name:
+            paths.setdefault(name.lower(), path)
+        for needs, check in _CHECKS:
+            if values.keys() >= needs:
+                yield from check(path, values)
+    there = {f"guest_shapes[{index}]": one for index, one in enumerate(shapes) if one.get("state") != GONE}
+    yield from twins({path: one for path, one in there.items() if "rails" in one})
 
 
-def _of_image(path: str, values: Mapping[str, Any]) -> Iterator[Problem]:
-    """What needs an image or a user that is not there."""
+def _nvswitches(path: str, values: Mapping[str, Any]) -> Iterator[Problem]:
+    if values["nvswitches"] != "none" and not values["gpus"]:
+        advice = "Give it GPUs, or take nvswitches: none."
+        yield Problem(f"{path}.nvswitches", "is asked for without GPUs", advice, values["nvswitches"])
+
+
+def _without_image(path: str, values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What needs an image that is not there."""
     for name in _OF_IMAGE if not values["image"] else ():
-        if values[name]:
+        if values.get(name):
             advice = "Name the image, or leave this out."
             yield Problem(f"{path}.{name}", "is for a guest whose disk is made from an image", advice)
+
+
+def _login(path: str, values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Keys without a user, and a user whom nobody could be."""
     if values["ssh_keys"] and not values["user"]:
         yield Problem(f"{path}.user", "is missing", "Name the user who has the keys.")
+    if values["user"] and values["image"] and not values["ssh_keys"] and values["state"] != GONE:
+        fact = "is missing: without a password or a key nobody could log in"
+        yield Problem(f"{path}.ssh_keys", fact, "Give the user a public key, or leave the user out.")
+
+
+# Checks over several options of a shape, each with those that it needs.
+_CHECKS: tuple[tuple[frozenset[str], Callable[[str, Mapping[str, Any]], Iterator[Problem]]], ...] = (
+    (frozenset({"gpus", "nvswitches"}), _nvswitches),
+    (frozenset({"image"}), _without_image),
+    (frozenset({"user", "ssh_keys", "image", "state"}), _login),
+    (frozenset({"rails", "mtu", "gpus", "vfs_per_gpu"}), problems_of),
+)
 
 
 def _shape(values: Mapping[str, Any]) -> Shape:

@@ -13,6 +13,7 @@ from typing import Any, Union
 
 from ..core.errors import IntentError, Problem
 from ..core.schema import Field
+from .addresses import address_of, interface_of
 from .xml_output import Tag, tag, text_of
 
 NAT, BRIDGE, HOSTDEV, OVS = "nat", "bridge", "hostdev", "ovs"
@@ -42,14 +43,32 @@ def _check_device(path: str, text: str) -> str:
 def _check_address(path: str, text: str) -> str:
     """The address of the host in the network, with its prefix."""
     try:
-        interface = ipaddress.ip_interface(text)
+        interface = interface_of(text)
     except ValueError as error:
-        raise IntentError([Problem(path, f"is no address: {error}", "Correct it.", found=repr(text))]) from error
+        wanted = "such as 192.168.150.1/24"
+        raise IntentError([Problem(path, str(error), "Correct it.", repr(text), wanted)]) from None
     alone = interface.network.num_addresses < 4
     if alone or interface.ip in (interface.network.network_address, interface.network.broadcast_address):
         advice = "Give an address of the host in the network, such as 192.168.150.1/24."
         raise IntentError([Problem(path, "leaves no room for guests", advice, found=repr(text))])
     return str(interface)
+
+
+def _check_dhcp(path: str, given: list[str]) -> list[str]:
+    """The first and the last address of a range, or nothing."""
+    problems: list[Problem] = []
+    if len(given) not in (0, 2):
+        advice = "Give the first and the last address that guests may get."
+        found = ", ".join(map(repr, given))
+        problems.append(Problem(path, "is no pair of addresses", advice, found, "two addresses"))
+    for index, text in enumerate(given):
+        try:
+            address_of(text)
+        except ValueError as error:
+            problems.append(Problem(f"{path}[{index}]", str(error), "Correct it.", found=repr(text)))
+    if problems:
+        raise IntentError(problems)
+    return given
 
 
 NETWORKS_FIELD = Field(
@@ -75,7 +94,13 @@ NETWORKS_FIELD = Field(
         ),
         Field("bridge", "str", ("Bridge; of V(nat) the one that libvirt makes.",), check=_check_device),
         Field("address", "str", ("Address of the host in a V(nat) network, with its prefix.",), check=_check_address),
-        Field("dhcp", "list", ("First and last address that guests get by DHCP. Omitted: none.",), elements="str"),
+        Field(
+            "dhcp",
+            "list",
+            ("First and last address that guests get by DHCP. Omitted: none.",),
+            elements="str",
+            check=_check_dhcp,
+        ),
         Field("mtu", "int", ("MTU of a V(nat) network.",), minimum=68),
         Field("pf", "str", ("Network device of the PF of a V(hostdev) network.",), check=_check_device),
         Field("vlan", "int", ("VLAN of an V(ovs) network.",), minimum=1),
@@ -105,20 +130,18 @@ class Network:
         return self.bridge or (f"vg-{self.name}"[:15] if self.mode == NAT else "")
 
 
-def networks_of(given: Sequence[Union[Mapping[str, Any], None]]) -> tuple[Network, ...]:
-    """What checked entries ask for; IntentError with all contradictions at once. None stands for one that is wrong."""
+def networks_of(given: Sequence[Mapping[str, Any]]) -> tuple[Network, ...]:
+    """What entries ask for; IntentError with all contradictions at once. Options that are wrong by themselves are left out."""
     problems: list[Problem] = []
     found: list[Network] = []
     for index, values in enumerate(given):
         path = f"guest_networks[{index}]"
-        if values is None:
+        if not values.keys() >= {"name", "mode", "state"}:
             continue
         one = Network(path, **_told(values))
         problems += _of_mode(path, values) + _of_dhcp(path, one)
         for twin in found:
-            if twin.name == one.name or (twin.device and twin.device == one.device and NAT in (twin.mode, one.mode)):
-                what = "name" if twin.name == one.name else "bridge"
-                problems.append(Problem(f"{path}.{what}", f"is that of {twin.path} too", "Give each its own."))
+            problems += _of_twin(path, one, twin)
         found.append(one)
     if problems:
         raise IntentError(problems)
@@ -135,6 +158,8 @@ def _of_mode(path: str, values: Mapping[str, Any]) -> list[Problem]:
     if values["state"] == GONE:
         return []
     for name in ("bridge", "address", "dhcp", "mtu", "pf", "vlan"):
+        if name not in values:  # what is wrong with it is said already
+            continue
         given = values[name] not in (None, [], ())
         if name in _NEEDS[mode] and not given:
             problems.append(Problem(f"{path}.{name}", "is missing", f"Set it: mode: {mode} needs it."))
@@ -148,14 +173,33 @@ def _of_dhcp(path: str, one: Network) -> list[Problem]:
         return []
     here = f"{path}.dhcp"
     network = ipaddress.ip_interface(one.address).network
-    try:
-        first, last = (ipaddress.ip_address(text) for text in one.dhcp)
-    except ValueError as error:
-        return [Problem(here, f"is no pair of addresses: {error}", "Give the first and the last one.")]
+    first, last = map(ipaddress.ip_address, one.dhcp)
     if first not in network or last not in network or int(first) > int(last):
         advice = "Give the first and the last address that guests may get."
         return [Problem(here, f"is no range inside {network}", advice, found=f"{first} to {last}")]
     return []
+
+
+def _of_twin(path: str, one: Network, twin: Network) -> list[Problem]:
+    """What two networks of a host must not both have."""
+    if twin.name == one.name:
+        return [Problem(f"{path}.name", f"is that of {twin.path} too", "Give each its own.", found=repr(one.name))]
+    problems = []
+    if twin.device and twin.device == one.device and NAT in (twin.mode, one.mode):
+        fact = f"is that of {twin.path} ({twin.name}) too"
+        problems.append(Problem(f"{path}.bridge", fact, "Give each its own.", found=repr(one.device)))
+    mine, other = _subnet(one), _subnet(twin)
+    if mine is not None and other is not None and mine.version == other.version and mine.overlaps(other):
+        fact = f"is in a subnet that overlaps that of {twin.path} ({twin.name})"
+        advice = "Give each network a subnet of its own."
+        problems.append(Problem(f"{path}.address", fact, advice, f"{mine} and {other}"))
+    return problems
+
+
+def _subnet(one: Network) -> Union[ipaddress.IPv4Network, ipaddress.IPv6Network, None]:
+    """What the host routes into a network of its own; None: nothing."""
+    routed = one.mode == NAT and one.state == ACTIVE and one.address
+    return ipaddress.ip_interface(one.address).network if routed else None
 
 
 def render(one: Network) -> str:

@@ -13,10 +13,10 @@ from typing import Any, Union
 
 from ..core.errors import IntentError, Problem
 from ..core.schema import Field
+from .addresses import Interface, address_of, interface_of
 
 MANAGEMENT = "mgmt"  # what a guest's network settings call the interface on its ``network``
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-_Interface = Union[ipaddress.IPv4Interface, ipaddress.IPv6Interface]
 
 
 def _check_name(path: str, text: str) -> str:
@@ -33,32 +33,28 @@ def _check_addresses(path: str, given: list[str]) -> list[str]:
         try:
             found.append(str(_interface(text)))
         except ValueError as error:
-            fact = f"is no address with its prefix: {error}"
-            problems.append(Problem(f"{path}[{index}]", fact, "Correct it.", repr(text), "such as 10.0.0.1/24"))
+            problems.append(Problem(f"{path}[{index}]", str(error), "Correct it.", repr(text), "such as 10.0.0.1/24"))
     if problems:
         raise IntentError(problems)
     return found
 
 
-def _interface(text: str) -> _Interface:
+def _interface(text: str) -> Interface:
     """The address of one interface; ValueError for what no interface can have."""
-    if "/" not in text:
-        raise ValueError("the prefix is missing")
-    found = ipaddress.ip_interface(text)
+    found = interface_of(text)
     if found.ip.is_multicast or found.ip.is_unspecified or found.ip.is_loopback:
-        raise ValueError("no interface of a guest can have it")
+        raise ValueError("is an address that no interface of a guest can have")
     small = found.network.num_addresses < 4  # two addresses, as on a link between two, are both of use (RFC 3021)
     if found.version == 4 and not small and found.ip in (found.network[0], found.network[-1]):
-        raise ValueError(f"it is that of the network {found.network} or of all in it")
+        raise ValueError(f"is the address of the network {found.network} or of all in it")
     return found
 
 
 def _check_gateway(path: str, text: str) -> str:
     try:
-        return str(ipaddress.ip_address(text))
+        return str(address_of(text))
     except ValueError as error:
-        fact = f"is no address: {error}"
-        raise IntentError([Problem(path, fact, "Correct it.", repr(text), "such as 10.0.0.254")]) from error
+        raise IntentError([Problem(path, str(error), "Correct it.", repr(text), "such as 10.0.0.254")]) from None
 
 
 RAILS_FIELD = Field(

@@ -11,11 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.errors import IntentError, Problem
-from ..core.schema import Field, Schema
+from ..core.schema import Field, Schema, right_entries
 from ..guest import wanted
+from ..guest.intent import FIELDS as OF_SHAPES
 from ..guest.intent import Wish
 from ..guest.wanted import absolute
 
+# The port has digits only: what is before a slash in a password would pass for one.
+_URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]]+)(:[0-9]{1,5})?/\S*[^\s/]")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
 
@@ -27,10 +30,15 @@ def _named(path: str, text: str) -> str:
 
 
 def _url(path: str, text: str) -> str:
-    if re.fullmatch(r"https?://[^\s/@]+/\S*[^\s/]", text) is None:
+    if _URL.fullmatch(text) is None:
         wanted = "https:// or http://, a host and a file, without a password"
-        raise IntentError([Problem(path, "is no address of a file", "Correct it.", repr(text), wanted)])
+        raise IntentError([Problem(path, "is no address of a file", "Correct it.", repr(_without_user(text)), wanted)])
     return text
+
+
+def _without_user(text: str) -> str:
+    """A URL as it may be told: up to its last @ there may be a password, in which / and @ may be too."""
+    return re.sub(r"^([A-Za-z][A-Za-z0-9+.-]*://)?.*@", r"\1***@", text, count=1, flags=re.DOTALL)
 
 
 def _sha256(path: str, text: str) -> str:
@@ -85,10 +93,9 @@ def parse(params: Mapping[str, Any]) -> Desired:
     """What the options ask for; IntentError with every problem at once."""
     values, problems = SCHEMA.parse_all(params)
     images: dict[str, Image] = {}
-    for index, one in enumerate(values["guest_images"]):
-        if one is not None:
-            problems += _image(f"guest_images[{index}]", one, values[wanted.FOLDER_FIELD.name], images)
-    problems += _unknown_images(values["guest_shapes"], _names(params.get(IMAGES_FIELD.name)))
+    for index, one in enumerate(right_entries(IMAGES_FIELD, params)):
+        problems += _image(f"guest_images[{index}]", one, values[wanted.FOLDER_FIELD.name], images)
+    problems += _unknown_images(right_entries(OF_SHAPES[0], params), _names(params.get(IMAGES_FIELD.name)))
     guests = wanted.Desired()
     try:
         guests = wanted.parse({name: one for name, one in params.items() if name in _OF_GUESTS})
@@ -109,9 +116,10 @@ def _names(given: Any) -> set[Any]:
     return {str(one["name"]) for one in entries if isinstance(one, Mapping) and one.get("name") is not None}
 
 
-def _unknown_images(shapes: Sequence[Mapping[str, Any] | None], known: set[str]) -> Iterator[Problem]:
+def _unknown_images(shapes: Sequence[Mapping[str, Any]], known: set[str]) -> Iterator[Problem]:
+    """Images that only shapes know; each has only the options that are right by themselves."""
     for index, shape in enumerate(shapes):
-        if shape is not None and shape["state"] != wanted.GONE and shape["image"] and shape["image"] not in known:
+        if shape.get("image") and shape.get("state", wanted.GONE) != wanted.GONE and shape["image"] not in known:
             path, found = f"guest_shapes[{index}].image", repr(shape["image"])
             yield Problem(
                 path, "names no image of guest_images", "Correct it.", found, ", ".join(sorted(known)) or "none"
@@ -119,14 +127,17 @@ def _unknown_images(shapes: Sequence[Mapping[str, Any] | None], known: set[str])
 
 
 def _image(path: str, one: Mapping[str, Any], folder: str, images: dict[str, Image]) -> list[Problem]:
-    name, sha256 = one["name"], one["sha256"] or ""
-    if (one["url"] is None) == (one["path"] is None):
+    """Keep one image, and tell what speaks against it; options that are wrong by themselves are left out of ``one``."""
+    problems, name = [], one.get("name", "")
+    if one.keys() >= {"url", "path"} and (one["url"] is None) == (one["path"] is None):
         found = "neither" if one["url"] is None else "both"
-        return [Problem(path, "is from a URL or at a path", "Give url or path.", found, "one of them")]
-    if one["url"] and not sha256:
-        return [Problem(f"{path}.sha256", "is missing", "Give the digest that its publisher tells.")]
+        problems.append(Problem(path, "is from a URL or at a path", "Give url or path.", found, "one of them"))
+    if one.get("url") and "sha256" in one and not one["sha256"]:
+        problems.append(Problem(f"{path}.sha256", "is missing", "Give the digest that its publisher tells."))
     if name in images:
-        return [Problem(f"{path}.name", "is that of another image", "Rename one.", found=repr(name))]
-    place = one["path"] or f"{folder}/gpudirect-{name}-{sha256[:16]}.img"
-    images[name] = Image(name, place, one["url"] or "", sha256)
-    return []
+        problems.append(Problem(f"{path}.name", "is that of another image", "Rename one.", found=repr(name)))
+    elif name:
+        sha256 = one.get("sha256") or ""
+        place = one.get("path") or f"{folder}/gpudirect-{name}-{sha256[:16]}.img"
+        images[name] = Image(name, place, one.get("url") or "", sha256)
+    return problems

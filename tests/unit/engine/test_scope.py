@@ -23,11 +23,12 @@ from tests.fixtures.fake_libvirt import FakeGuestHost
 from tests.fixtures.image_hosts import UBUNTU, digest
 from tests.fixtures.libvirt_hosts import guests, shape
 from tests.fixtures.runs import DIGEST
+from tests.fixtures.ssh_keys import public_key
 
 URL = "https://images.example/noble.img"
 IMAGES = [{"name": "ubuntu-24.04", "url": URL, "sha256": digest(UBUNTU)}]
 ONE: dict[str, Any] = {
-    **guests(shape(user="ops", ssh_keys=["ssh-ed25519 AAAA ops"]), guest_images=IMAGES),
+    **guests(shape(user="ops", ssh_keys=[public_key("ops")]), guest_images=IMAGES),
     **{"host_boot_enabled": False, "gpudirect_only": "guests"},
 }
 

@@ -12,6 +12,9 @@ from ansible_collections.vela.gpudirect.plugins.module_utils.guest.rails import 
 from ansible_collections.vela.gpudirect.plugins.module_utils.path.finding import Kind
 from ansible_collections.vela.gpudirect.plugins.module_utils.pci.address import Address
 
+from tests.fixtures.ssh_keys import blob, public_key
+
+KEY = public_key("ops")
 LEAST = {"name": "train-a", "vcpus": 4, "memory_gib": 8}
 
 
@@ -101,16 +104,24 @@ IMAGE = {**LEAST, "gpus": 2, "image": "noble"}
     ("rails", "said"),
     [
         ([{}] * 3, "rails: are more than the guest has VFs (found 3, wanted at most 2)"),
-        ([{"addresses": ["10.0.0.1"]}], "rails[0].addresses[0]: is no address with its prefix: the prefix is missing"),
-        ([{"addresses": ["10.0.0.256/24"]}], "rails[0].addresses[0]: is no address with its prefix"),
+        (
+            [{"addresses": ["10.0.0.1"]}],
+            "rails[0].addresses[0]: has no prefix length (found '10.0.0.1', wanted such as",
+        ),
+        ([{"addresses": ["10.0.0.256/24"]}], "rails[0].addresses[0]: is no IPv4 or IPv6 address (found"),
+        ([{"addresses": ["fe80::1%a\nb/64"]}], "rails[0].addresses[0]: is no IPv4 or IPv6 address (found"),
+        ([{"addresses": ["10.0.0.1/33"]}], "addresses[0]: has a prefix length that no IPv4 network has (found"),
         (
             [{"addresses": ["10.0.0.0/24"]}],
-            "rails[0].addresses[0]: is no address with its prefix: it is that of the network",
+            "rails[0].addresses[0]: is the address of the network 10.0.0.0/24 or",
         ),
-        ([{"addresses": ["224.0.0.1/24"]}], "rails[0].addresses[0]: is no address with its prefix: no interface"),
+        (
+            [{"addresses": ["224.0.0.1/24"]}],
+            "rails[0].addresses[0]: is an address that no interface of a guest can have (found",
+        ),
         ([{"addresses": ["10.0.0.1/24"], "gateway": "10.0.1.1"}], "rails[0].gateway: is in the network of none"),
         ([{"gateway": "10.0.1.1"}], "rails[0].gateway: is in the network of none"),
-        ([{"gateway": "ten"}], "rails[0].gateway: is no address"),
+        ([{"gateway": "ten"}], "rails[0].gateway: is no IPv4 or IPv6 address (found 'ten', wanted such as"),
         ([{"name": "a"}, {"name": "A"}], "rails[1].name: is the name of another rail of the guest"),
         ([{"name": "mgmt"}], "rails[0].name: is no name for a rail"),
         (
@@ -132,11 +143,11 @@ def test_rails_on_a_link_between_two_have_both_addresses() -> None:
 
 def test_two_guests_with_one_address_and_options_that_need_an_image() -> None:
     rails = [{"addresses": ["10.0.0.1/24"]}]
-    told = {"disk_gib": 9, "user": "ops", "ssh_keys": ["k"], "rails": rails, "mtu": 9000}
+    told = {"disk_gib": 9, "user": "ops", "ssh_keys": [KEY], "rails": rails, "mtu": 9000}
     found = problems(
         guest_shapes=[
             {**IMAGE, "rails": rails},
-            {**IMAGE, "name": "b", "rails": rails, "ssh_keys": ["k"]},
+            {**IMAGE, "name": "b", "rails": rails, "ssh_keys": [KEY]},
             {**LEAST, "name": "c", "gpus": 1, **told},
             {**IMAGE, "name": "d", "rails": rails, "state": "absent"},
         ]
@@ -152,3 +163,95 @@ def test_two_guests_with_one_address_and_options_that_need_an_image() -> None:
         "guest_shapes[2].user",
     ]
     assert "Name the image, or leave this out." in found[2]
+
+
+@pytest.mark.parametrize("user", ["ops", "_a", "a-b_9", "x" * 32])
+def test_users_that_linux_takes(user: str) -> None:
+    (wish,) = parse({"guest_shapes": [{**IMAGE, "user": user, "ssh_keys": [KEY]}]}).wishes
+    assert wish.rest["user"] == user
+
+
+@pytest.mark.parametrize("user", ["", "ops\n", "\x1b[2J", "a b", "Ops", "9a", "-a", "a:b", "x" * 33, "ä"])
+def test_users_that_linux_does_not_take(user: str) -> None:
+    (found,) = problems(guest_shapes=[{**IMAGE, "user": user, "ssh_keys": [KEY]}])
+    assert found.startswith(f"guest_shapes[0].user: is no name of a Linux user (found {user!r}, wanted ")
+    assert found.isprintable()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "ssh-ed25519",
+        "ssh-rsa",
+        "ecdsa-sha2-nistp256",
+        "ecdsa-sha2-nistp384",
+        "ecdsa-sha2-nistp521",
+        "sk-ssh-ed25519@openssh.com",
+        "sk-ecdsa-sha2-nistp256@openssh.com",
+    ],
+)
+def test_keys_of_every_known_type_with_and_without_a_comment(kind: str) -> None:
+    keys = [public_key("two words", kind), public_key("", kind).strip()]
+    (wish,) = parse({"guest_shapes": [{**IMAGE, "user": "ops", "ssh_keys": keys}]}).wishes
+    assert wish.rest["ssh_keys"] == keys
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("", "is no public key of a known type (found '', wanted ssh-ed25519 or ssh-rsa or "),
+        ("ssh-dss AAAA secret", "is no public key of a known type (found 'ssh-dss', wanted "),
+        (f"restrict {KEY}", "is no public key of a known type (found 'restrict', wanted "),
+        (f"{KEY}\n", "is not one line of printable characters (found 'ssh-ed25519', wanted type base64 [comment])"),
+        (f"{KEY}\x1b[2J", "is not one line of printable characters (found 'ssh-ed25519', wanted "),
+        ("-----BEGIN OPENSSH PRIVATE KEY-----\nsecret", "is not one line of printable characters (found '-----BEGIN',"),
+        ("ssh-ed25519", "has a damaged body (wanted the base64 of a key of type ssh-ed25519)"),
+        ("ssh-ed25519 AAAA secret", "has a damaged body"),
+        ("ssh-ed25519 secret! ops", "has a damaged body"),
+        (KEY.replace("ssh-ed25519", "ssh-rsa"), "has a damaged body (wanted the base64 of a key of type ssh-rsa)"),
+        (f"ssh-ed25519 {blob(b'ssh-ed25519')}", "has a damaged body"),
+        (f"ssh-ed25519 {blob(b'ssh-ed25519', b'x' * 32)[:-8]}", "has a damaged body"),
+    ],
+)
+def test_keys_that_are_none(key: str, said: str) -> None:
+    (found,) = problems(guest_shapes=[{**IMAGE, "user": "ops", "ssh_keys": [KEY, key]}])
+    assert found.startswith(f"guest_shapes[0].ssh_keys[1]: {said}")
+    assert "secret" not in found
+
+
+def test_a_user_whom_nobody_could_be() -> None:
+    (found,) = problems(
+        guest_shapes=[{**IMAGE, "user": "ops"}, {**IMAGE, "name": "b", "user": "ops", "state": "absent"}]
+    )
+    assert found == (
+        "guest_shapes[0].ssh_keys: is missing: without a password or a key nobody could log in."
+        " Give the user a public key, or leave the user out."
+    )
+
+
+def test_one_mistake_in_a_shape_hides_no_other() -> None:
+    wrong = {"vcpus": 0, "nvswitches": "all", "gpus": 0, "ssh_keys": [KEY], "mtu": 9000}
+    found = problems(
+        guest_shapes=[
+            {**LEAST, "rails": [{"addresses": ["10.0.0.1/24"]}], "gpus": 1, "image": "noble", "memory_gib": 0},
+            {**LEAST, **wrong, "rails": [{"addresses": ["10.0.0.1/24"]}]},
+        ]
+    )
+    assert [one.split(": ")[0] for one in found] == [
+        "guest_shapes[0].memory_gib",
+        "guest_shapes[1].mtu",
+        "guest_shapes[1].name",
+        "guest_shapes[1].nvswitches",
+        "guest_shapes[1].rails",
+        "guest_shapes[1].rails",
+        "guest_shapes[1].rails[0].addresses[0]",
+        "guest_shapes[1].ssh_keys",
+        "guest_shapes[1].user",
+        "guest_shapes[1].vcpus",
+    ]
+
+
+@pytest.mark.parametrize("wrong", [{"imagee": "noble"}, {"image": 3}])
+def test_a_field_that_is_wrong_is_not_missed_by_others(wrong: dict[str, Any]) -> None:
+    (found,) = problems(guest_shapes=[{**LEAST, "user": "ops", "ssh_keys": [KEY], **wrong}])
+    assert found.startswith(f"guest_shapes[0].{next(iter(wrong))}: ")

@@ -25,6 +25,7 @@ from ansible_collections.vela.gpudirect.plugins.module_utils.core.owned import P
 from tests.fixtures import image_hosts
 from tests.fixtures.fake_host import KilledHere
 from tests.fixtures.image_hosts import FOLDER, GIB, UBUNTU, ImageHost, digest
+from tests.fixtures.ssh_keys import public_key
 
 URL = "https://images.example/noble.img"
 NEWER = json.dumps({"format": "qcow2", "virtual-size": 4 * GIB})
@@ -37,7 +38,7 @@ GUEST = {
     "gpus": 1,
     "disk_gib": 100,
     "user": "ops",
-    "ssh_keys": ["ssh-ed25519 AAAA ops"],
+    "ssh_keys": [public_key("ops")],
     "network": "br0",
     "rails": [{"addresses": ["10.0.0.1/24"], "mtu": 9000}],
 }
@@ -259,6 +260,41 @@ def test_a_disk_smaller_than_its_image(host: ImageHost) -> None:
 def test_options_that_cannot_be_meant(intent: dict[str, Any], words: str) -> None:
     with pytest.raises(IntentError, match=words):
         guest_image.parse(intent)
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("https://me:secret@host/a", "https://***@host/a"),
+        ("https://secret@host/a", "https://***@host/a"),
+        ("https://me:a/secret@b@host/a", "https://***@host/a"),
+        ("https://me:\nsecret@host/a", "https://***@host/a"),
+        ("me:secret@host/a", "***@host/a"),
+    ],
+)
+def test_a_password_in_a_url_is_not_told(url: str, told: str) -> None:
+    with pytest.raises(IntentError) as caught:
+        guest_image.parse({"guest_images": [{**IMAGE, "url": url}]})
+    assert f"guest_images[0].url: is no address of a file (found {told!r}, wanted " in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["host", "host.example:8443", "192.0.2.1", "[2001:db8::1]:80"])
+def test_hosts_that_images_come_from(host: str) -> None:
+    assert guest_image.parse({**ONE, "guest_images": [{**IMAGE, "url": f"http://{host}/a@b"}]}).images
+
+
+def test_one_mistake_in_an_image_hides_no_other() -> None:
+    wrong = {"name": "noble", "url": "https://host/a", "path": "rel"}
+    with pytest.raises(IntentError) as caught:
+        guest_image.parse({"guest_images": [IMAGE, wrong], "guest_shapes": [{**GUEST, "image": "other", "vcpus": 0}]})
+    assert [one.path for one in caught.value.problems] == [
+        "guest_images[1].name",
+        "guest_images[1].path",
+        "guest_images[1].sha256",
+        "guest_shapes[0].image",
+        "guest_shapes[0].vcpus",
+    ]
 
 
 # Cuts ------------------------------------------------------------------------------------

@@ -23,13 +23,14 @@ from tests.fixtures.fake_host import KilledHere
 from tests.fixtures.fake_libvirt import Kept
 from tests.fixtures.image_hosts import FOLDER, UBUNTU, ImageHost, digest
 from tests.fixtures.runs import DIGEST
+from tests.fixtures.ssh_keys import public_key
 
 URL = "https://images.example/noble.img"
 IMAGES = [{"name": "noble", "url": URL, "sha256": digest(UBUNTU)}]
 RAILS = [{"addresses": ["10.0.0.1/24"]}]
 GUEST = {
     **{"name": "train", "image": "noble", "gpus": 1, "vcpus": 2, "memory_gib": 4},
-    **{"user": "ops", "ssh_keys": ["ssh-ed25519 AAAA ops"], "rails": RAILS},
+    **{"user": "ops", "ssh_keys": [public_key("ops")], "rails": RAILS},
 }
 OTHER = {**GUEST, "name": "other", "rails": []}
 MACS = ("02:00:00:00:00:01", "02:00:00:00:00:02", "02:00:00:00:00:03", "02:00:00:00:00:04")
@@ -127,13 +128,13 @@ def test_a_look_asks_for_network_devices_once(host: ImageHost) -> None:
 def test_a_seed_that_changes_is_written_and_the_guest_runs_on(host: ImageHost) -> None:
     settle(ONE, host)
     live, disk = host.libvirt.domains.kept["train"].live, host.text(DISK)
-    key = site_of({**GUEST, "ssh_keys": ["ssh-ed25519 BBBB ops"]})
+    key = site_of({**GUEST, "ssh_keys": [public_key("other")]})
     seen = look(key, host)
     assert seen["notes"] == [
         "guest_shapes[train]: its seed changes, which a guest that has booted before does not take up"
     ]
     assert settle({**key, "gpudirect_allow": "nothing"}, host) == [["guest_image.seed[train]"]]
-    assert seed(host)["user-data"]["users"][0]["ssh_authorized_keys"] == ["ssh-ed25519 BBBB ops"]
+    assert seed(host)["user-data"]["users"][0]["ssh_authorized_keys"] == [public_key("other")]
     assert host.libvirt.domains.kept["train"].live is live
     assert host.text(DISK) == disk
 
@@ -282,7 +283,7 @@ def test_a_rail_without_an_address_that_stays_is_refused_by_name(host: ImageHost
 
 STORIES: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
     "apply": ([], ONE),
-    "key": ([ONE], site_of({**GUEST, "ssh_keys": ["ssh-ed25519 BBBB ops"]})),
+    "key": ([ONE], site_of({**GUEST, "ssh_keys": [public_key("other")]})),
     "undo": ([ONE], NONE),
     "replaced": ([ONE], site_of(OTHER)),
 }

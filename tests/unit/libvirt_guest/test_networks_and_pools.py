@@ -126,11 +126,35 @@ def test_nothing_is_built_over_what_is_in_use(host: FakeGuestHost, entry: dict[s
     [
         ([{"name": "a"}], "guest_networks[0].address: is missing. Set it: mode: nat needs it."),
         ([{**INNER, "pf": "x"}], "guest_networks[0].pf: means nothing with mode: nat"),
-        ([INNER, INNER], "guest_networks[1].name: is that of guest_networks[0] too"),
+        (
+            [INNER, INNER],
+            "guest_networks[1].name: is that of guest_networks[0] too (found 'inner'). Give each its own.",
+        ),
+        (
+            [INNER, {"name": "b", "address": "10.8.0.1/24", "bridge": "vg-inner"}],
+            "guest_networks[1].bridge: is that of guest_networks[0] (inner) too (found 'vg-inner').",
+        ),
+        (
+            [INNER, {"name": "b", "address": "10.9.255.1/16"}],
+            "guest_networks[1].address: is in a subnet that overlaps that of guest_networks[0] (inner)"
+            " (found 10.9.0.0/16 and 10.9.0.0/24).",
+        ),
         ([{**INNER, "dhcp": ["10.9.0.9", "10.8.0.9"]}], "is no range inside 10.9.0.0/24"),
-        ([{**INNER, "dhcp": ["10.9.0.9"]}], "is no pair of addresses"),
+        ([{**INNER, "dhcp": ["10.9.0.9", "fd00::9"]}], "is no range inside 10.9.0.0/24"),
+        (
+            [{**INNER, "dhcp": ["10.9.0.9"]}],
+            "guest_networks[0].dhcp: is no pair of addresses (found '10.9.0.9', wanted two addresses).",
+        ),
+        ([{**INNER, "dhcp": ["10.9.0.7", "10.9.0.8", "10.9.0.9"]}], "is no pair of addresses (found '10.9.0.7', '10"),
+        ([{**INNER, "dhcp": ["10.9.0.9", "x"]}], "guest_networks[0].dhcp[1]: is no IPv4 or IPv6 address (found 'x')."),
+        (
+            [{**INNER, "address": "10.9.0.1"}],
+            "guest_networks[0].address: has no prefix length (found '10.9.0.1', wanted",
+        ),
+        ([{**INNER, "address": "10.9.0.1/33"}], "has a prefix length that no IPv4 network has (found '10.9.0.1/33'"),
+        ([{**INNER, "address": "fd00::1/x"}], "has a prefix length that no IPv6 network has"),
         ([{**INNER, "address": "10.9.0.0/24"}], "leaves no room for guests"),
-        ([{**INNER, "address": "nothing"}], "is no address"),
+        ([{**INNER, "address": "nothing"}], "is no IPv4 or IPv6 address (found 'nothing', wanted such as"),
         ([{**INNER, "name": "a/b"}], "is no name"),
         ([{**INNER, "bridge": "a/b"}], "is no name of a network device"),
     ],
@@ -138,7 +162,30 @@ def test_nothing_is_built_over_what_is_in_use(host: FakeGuestHost, entry: dict[s
 def test_mistakes_are_told_by_parse(entries: list[dict[str, Any]], said: str) -> None:
     with pytest.raises(IntentError) as caught:
         libvirt_network.parse(networks(*entries))
-    assert said in str(caught.value)
+    assert [said in str(one) for one in caught.value.problems] == [True]
+
+
+def test_one_mistake_in_a_network_hides_no_other() -> None:
+    with pytest.raises(IntentError) as caught:
+        libvirt_network.parse(networks(INNER, {**INNER, "mtu": 1, "pf": "x"}, {**INNER, "name": "c", "address": "x"}))
+    assert [one.path.replace("guest_networks", "") for one in caught.value.problems] == [
+        "[1].mtu",
+        "[1].name",
+        "[1].pf",
+        "[2].address",
+    ]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"name": "b", "address": "10.9.1.1/24"},
+        {"name": "b", "address": "fd00::1/64"},
+        {"name": "b", "address": "10.9.0.1/24", "state": "absent"},
+    ],
+)
+def test_networks_that_do_not_meet_are_taken(other: dict[str, Any]) -> None:
+    assert len(libvirt_network.parse(networks(INNER, other)).networks) == 2
 
 
 def test_a_pool_is_made_with_its_folder_and_goes_with_it_when_that_is_empty(host: FakeGuestHost) -> None:

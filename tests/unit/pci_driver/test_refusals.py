@@ -11,6 +11,7 @@ from ansible_collections.vela.gpudirect.plugins.module_utils.core.change import 
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.converge import bring
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import (
     GpudirectError,
+    IntentError,
     UnreadableState,
 )
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.host import Host
@@ -48,6 +49,16 @@ def server(tmp_path: Path) -> FakeDrivers:
 )  # fmt: skip
 def test_what_cannot_be_meant_on_this_host(host: FakeDrivers, intent: dict[str, Any], said: str) -> None:
     assert said in refused(intent, host)
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "a\x1b[2J", "a\u2028b", "x" * 65])
+def test_an_entry_has_a_name_that_fits_into_a_message(name: str) -> None:
+    with pytest.raises(IntentError) as caught:
+        pci_driver.parse(devices((name, {"device": "0010"})))
+    message = str(caught.value)
+    assert message.startswith("pci_driver_devices[0].name: is not a name (found ")
+    assert message.isprintable()
+    assert "wanted 1 to 64 printable characters in one line" in message
 
 
 def test_all_problems_come_at_once(host: FakeDrivers) -> None:
