@@ -23,7 +23,7 @@ from tests.integration.verdicts import checks_in, checks_of
 pytestmark = pytest.mark.slow
 
 GUESTS: dict[str, Any] = yaml.safe_load(
-    (ROOT / "inventories/sim-guests/group_vars/gpudirect_hosts/guests.yml").read_text(encoding="utf-8")
+    (ROOT / "inventories/sim-guests/host_vars/node-a.yml").read_text(encoding="utf-8")
 )
 CONSOLE = "/var/log/libvirt/qemu/g1-console.log"
 # On the host: the switch of node 0 with two stand-ins and the first VF of each of two; what the shape g1 is to get of it.
