@@ -54,15 +54,24 @@ def read(host: Host, intent: Union[PathIntent, None]) -> Ports:
 
 
 def apart_after_boot(host: Host, intent: PathIntent) -> frozenset[Address]:
-    """The ports that keep devices apart from the next boot on, which the running kernel was started without.
+    """The ports that keep devices apart from the next boot on and do not yet.
 
-    IOMMU groups that they are in now are not those that the boot will form.
+    IOMMU groups that they are in now are not those that the boot will form. A port that cannot is not among them.
     """
     ports = read(host, intent if intent.sets_acs else None)
     machine = facts.machine_of(host)
     if not ports.member or acs.is_live(ports.member, machine.platform.arguments):
         return frozenset()
-    return frozenset(address for address, want in p2p.wanted_words(machine, intent).items() if want.set_bits & ISOLATES)
+    wants = p2p.wanted_words(machine, intent)
+    found = acs.ports_of(machine.tree, wants, Owned.load(host).of(SCHEMA.name), host.boot_id())
+    return frozenset(one.address for one in found if _is_opened(one))
+
+
+def _is_opened(port: acs.Port) -> bool:
+    # Bits that were set in this boot came after its groups were formed.
+    formed = int(port.record["before"]) if port.set_in_this_boot else port.acs.control
+    wanted = port.want.set_bits & ISOLATES
+    return bool(wanted & ~formed) and not wanted & ~port.acs.capability
 
 
 def groups(

@@ -190,3 +190,12 @@ def test_groups_that_a_boot_has_left_together_are_refused_again(tmp_path: Path) 
     path_hosts.run(intent, host)
     host.boot()
     assert "shares IOMMU group" in refused(intent, host)
+
+
+def test_a_port_that_cannot_keep_devices_apart_is_not_waited_for(tmp_path: Path) -> None:
+    machine = fake_machines.rack()
+    machine["0000:22:00.0"].acs, machine["0000:22:00.0"].isolated = None, False
+    machine["0000:24:00.0"].shares_with = machine["0000:22:00.0"]
+    host = built(tmp_path / "root", machine)
+    intent = {**NVMES, **path_hosts.RACK, "pci_path_acs": "boot_argument", "kernel_iommu": "passthrough"}
+    assert "shares IOMMU group" in refused(intent, host)
