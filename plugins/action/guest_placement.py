@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
-from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import GpudirectError, IntentError, Problem
+from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import GpudirectError, IntentError
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest import overview
 from ansible_collections.vela.gpudirect.plugins.module_utils.site import ROOT_FIELD
 from ansible_collections.vela.gpudirect.plugins.plugin_utils import inventory
@@ -44,9 +44,6 @@ class ActionModule(ActionBase):
         return {**result, "msg": f"guests: {', '.join(counts) or 'none is asked for'}"}
 
     def _check(self, given: dict[str, Any]) -> None:
-        problems = [
-            Problem(f"guest_placement.{name}", "is no option", f"Options are: {', '.join(sorted(_OPTIONS))}.")
-            for name in sorted(given.keys() - _OPTIONS)
-        ]
+        problems = inventory.no_options("guest_placement", given, _OPTIONS)
         if problems:
             raise IntentError(problems)

@@ -54,10 +54,7 @@ class ActionModule(ActionBase):
         return dict(self._execute_module(module_name=_NAME, module_args=arguments, task_vars=variables))
 
     def _check(self, given: dict[str, Any]) -> None:
-        problems = [
-            Problem(f"p2p_topology.{name}", "is no option", f"Options are: {', '.join(sorted(_OPTIONS))}.")
-            for name in sorted(given.keys() - _OPTIONS)
-        ]
+        problems = inventory.no_options("p2p_topology", given, _OPTIONS)
         stop_at = given.get("stop_at")
         if stop_at is not None and stop_at not in paths.STOPS:
             wanted = ", ".join(paths.STOPS)

@@ -140,7 +140,7 @@ def read(host: Host, desired: Desired) -> Current:
         frozenset(mount.kind for mount in mounts),
         host.boot_id(),
         # A port lets devices see each other where it is in a group with them.
-        ports_argument.apart_after_boot(host, desired.paths) if _joined(tree) else frozenset(),
+        ports_argument.read(host, desired.paths if desired.paths.sets_acs and _joined(tree) else None).apart,
     )
 
 

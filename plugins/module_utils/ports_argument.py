@@ -31,10 +31,15 @@ _OWNER = "pci_path_acs"
 
 @dataclass(frozen=True)
 class Ports:
-    """The member that the machine's ports want, and what keeps it from being said."""
+    """The member that the machine's ports want, and what keeps it from being said.
+
+    ``apart`` are the ports that keep devices apart from the next boot on and do not yet: IOMMU groups that they are in now are
+    not those that the boot will form. A port that cannot is not among them.
+    """
 
     by_argument: bool = False
     member: str = ""
+    apart: frozenset[Address] = frozenset()
     problems: tuple[Problem, ...] = ()
 
 
@@ -50,21 +55,9 @@ def read(host: Host, intent: Union[PathIntent, None]) -> Ports:
     records = Owned.load(host).of(SCHEMA.name)
     ports = acs.ports_of(machine.tree, wants, records, host.boot_id())
     member, others = acs.member_of(ports, intent, machine.tree)
-    return Ports(True, member, (*problems, *others))
-
-
-def apart_after_boot(host: Host, intent: PathIntent) -> frozenset[Address]:
-    """The ports that keep devices apart from the next boot on and do not yet.
-
-    IOMMU groups that they are in now are not those that the boot will form. A port that cannot is not among them.
-    """
-    ports = read(host, intent if intent.sets_acs else None)
-    machine = facts.machine_of(host)
-    if not ports.member or acs.is_live(ports.member, machine.platform.arguments):
-        return frozenset()
-    wants = p2p.wanted_words(machine, intent)
-    found = acs.ports_of(machine.tree, wants, Owned.load(host).of(SCHEMA.name), host.boot_id())
-    return frozenset(one.address for one in found if _is_opened(one))
+    started = acs.is_live(member, machine.platform.arguments)
+    apart = frozenset(port.address for port in ports if member and not started and _is_opened(port))
+    return Ports(True, member, apart, (*problems, *others))
 
 
 def _is_opened(port: acs.Port) -> bool:

@@ -25,6 +25,12 @@ ENGINE = engine.own()
 OF_THE_PLAY = (site.SERIAL_FIELD.name, site.MAX_FAIL_FIELD.name)
 
 
+def no_options(task: str, given: Mapping[str, Any], known: frozenset[str]) -> list[Problem]:
+    """What a task was given that its action plugin does not take."""
+    advice = f"Options are: {', '.join(sorted(known))}."
+    return [Problem(f"{task}.{name}", "is no option", advice) for name in sorted(given.keys() - known)]
+
+
 def document(templar: Any, variables: Mapping[str, Any], loader: Any) -> str:
     """The checked intent of a host as JSON, with the digest of the engine that a host should have."""
     problems = _not_for_a_host(variables, loader)
