@@ -9,59 +9,22 @@ from __future__ import annotations
 import json
 import time
 import xml.etree.ElementTree as ET
+from functools import partial
 from typing import Any
 
 import pytest
-import yaml
 
-from sim.guest_report import Report, reports
 from tests.integration.booting import ended
 from tests.integration.conftest import Node
-from tests.integration.runs import ROOT, Run
+from tests.integration.guests import GUESTS, OF_SWITCHES, above, domains, inside, macs, seen, shape, stamp, state
+from tests.integration.runs import in_background
 from tests.integration.verdicts import checks_in, checks_of
 
 pytestmark = pytest.mark.slow
 
-GUESTS: dict[str, Any] = yaml.safe_load(
-    (ROOT / "inventories/sim-guests/host_vars/node-a.yml").read_text(encoding="utf-8")
-)
-CONSOLE = "/var/log/libvirt/qemu/g1-console.log"
-# On the host: the switch of node 0 with two stand-ins and the first VF of each of two; what the shape g1 is to get of it.
-DISK, BAR, VFS = "0000:23:00.0", "0000:25:00.0", ("0000:24:10.0", "0000:24:10.2")
+CUTS = 6
 TOPOLOGY = "/etc/gpudirect/virtualTopology.xml"
 SEED = "mkdir -p /run/seed; mount -o ro,loop /var/lib/libvirt/images/g1-seed.iso /run/seed; cat /run/seed/user-data; umount /run/seed"
-OF_SWITCHES = "0x104c"  # the vendor of QEMU's switches
-
-
-def stamp(node: Node, *arguments: str, **variables: Any) -> Run:
-    """guests.yml with the guest of the inventory."""
-    return node.site(*arguments, name="playbooks/guests.yml", **{**GUESTS, **variables})
-
-
-def state(node: Node, name: str = "g1") -> str:
-    """What libvirt says of a guest."""
-    return node.sh(f"virsh domstate {name} 2>&1 || true").strip()
-
-
-def seen(node: Node) -> list[Report]:
-    """What the guest has seen at each of its boots."""
-    return reports(node.sh(f"cat {CONSOLE} 2>/dev/null | tr -d '\\r' || true"))
-
-
-def inside(node: Node, boots: int, limit_s: float = 240) -> Report:
-    """What the guest saw at one of its boots, counted from 1; waited for."""
-    end = time.monotonic() + limit_s
-    while len(found := seen(node)) < boots:
-        assert time.monotonic() < end, f"the guest has not reported {boots} times within {limit_s:.0f} s"
-        time.sleep(2)
-    return found[boots - 1]
-
-
-def macs(node: Node) -> list[str]:
-    """The addresses that node 0's port has given its VFs."""
-    name = node.sh("ls /sys/bus/pci/devices/0000:24:00.0/net").strip()
-    (link,) = json.loads(node.sh(f"ip -j -d link show {name}"))
-    return [vf["address"] for vf in link["vfinfo_list"]]
 
 
 def topology(node: Node) -> str:
@@ -70,9 +33,13 @@ def topology(node: Node) -> str:
     return str(next(one["content"] for one in files if one["path"] == TOPOLOGY))
 
 
-def above(path: str) -> list[str]:
-    """The addresses on the way from the root to a device of the guest, without its own."""
-    return [word for word in path.split("/")[4:-1] if word.count(":") == 2]
+@pytest.fixture(scope="module")
+def before(node_a: Node) -> frozenset[str]:
+    """What the host keeps over a boot, before it had a guest."""
+    node_a.be_converged()
+    found = node_a.fingerprint()
+    node_a.state = "converged"
+    return found
 
 
 @pytest.fixture
@@ -84,6 +51,7 @@ def stamped(converged: Node) -> Node:
     return converged
 
 
+@pytest.mark.usefixtures("before")
 def test_a_guest_is_stamped_and_sees_what_it_was_to_have(converged: Node) -> None:
     run = stamp(converged)
     assert run.ok, run.text[-4000:]
@@ -147,7 +115,7 @@ def test_verification_passes_with_a_guest(stamped: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "words"),
+    ("changes", "words"),
     [
         ({"vcpus": 9}, ("guest_shapes[1]", "has too few CPUs", "wanted 9", "Lower vcpus")),
         ({"gpus": 4}, ("guest_shapes[1]", "GPUs", "g1")),
@@ -157,12 +125,11 @@ def test_verification_passes_with_a_guest(stamped: Node) -> None:
     ids=["cpus", "taken", "image", "name"],
 )
 def test_a_guest_that_cannot_be_is_named_and_the_other_runs_on(
-    stamped: Node, shape: dict[str, Any], words: tuple[str, ...]
+    stamped: Node, changes: dict[str, Any], words: tuple[str, ...]
 ) -> None:
     number = stamped.sh("virsh domid g1").strip()
-    other = {**GUESTS["guest_shapes"][0], "name": "g2", "rails": [], "mtu": None, **shape}
-    other = {name: value for name, value in other.items() if value is not None}
-    run = stamp(stamped, guest_shapes=[*GUESTS["guest_shapes"], other])
+    other = shape(**{"name": "g2", "rails": None, "mtu": None, **changes})
+    run = stamp(stamped, guest_shapes=[shape(), other])
     assert not run.ok
     for word in words:
         assert word in run.host(stamped.name).message, run.host(stamped.name).message
@@ -198,7 +165,40 @@ def test_a_drained_host_has_no_guest_and_gets_it_back(stamped: Node) -> None:
     stamped.state = "converged"
 
 
-def test_without_guests_in_the_inventory_nothing_is_left_of_them(stamped: Node) -> None:
+def test_power_cuts_leave_no_half_made_guest(stamped: Node) -> None:
+    """From one guest to two and back, the power taken away a little later each time."""
+    wishes = ([shape(gpus=1), shape(name="g2", gpus=1)], [shape()])
+    began = time.monotonic()
+    assert stamp(stamped, guest_shapes=wishes[0], gpudirect_allow="guest").ok
+    whole = time.monotonic() - began
+    for cut in range(CUTS):
+        shapes = wishes[(cut + 1) % 2]
+        moment = whole * (cut + 0.5) / CUTS
+        thread, results = in_background(partial(stamp, stamped, guest_shapes=shapes, gpudirect_allow="guest"))
+        thread.join(timeout=moment)
+        stamped.rack.cut(stamped.name)
+        thread.join(timeout=300)
+        assert results, "the run did not notice that the host is gone"
+        stamped.tell(f"    cut {cut + 1} of {CUTS} after {moment:.0f} s: run {results[0].ok}")
+        stamped.rack.up(stamped.name)
+        ended(stamped)
+        assert {*domains(stamped)} <= {"g1", "g2"}
+        run = stamp(stamped, guest_shapes=shapes, gpudirect_allow="guest")
+        assert run.ok, run.text[-4000:]
+        assert run.host(stamped.name).last_plan["verified"] is True
+        names = [one["name"] for one in shapes]
+        assert domains(stamped) == names
+        assert [state(stamped, name) for name in names] == ["running"] * len(names)
+        files = stamped.sh("ls /var/lib/libvirt/images").split()
+        assert sorted(one for one in files if one.startswith("g")) == [
+            f"{name}{end}" for name in names for end in ("-seed.iso", ".qcow2")
+        ]
+    assert stamp(stamped, gpudirect_allow="guest").ok
+    assert stamp(stamped).host(stamped.name).changed == 0
+    stamped.state = "converged"
+
+
+def test_without_guests_in_the_inventory_the_host_is_as_before(before: frozenset[str], stamped: Node) -> None:
     run = stamped.site()
     assert run.ok, run.text[-4000:]
     assert stamped.sh("virsh list --all --name 2>/dev/null || true").strip() == ""
@@ -209,4 +209,6 @@ def test_without_guests_in_the_inventory_nothing_is_left_of_them(stamped: Node) 
         == ""
     )
     assert stamped.site().host(stamped.name).changed == 0
+    after = stamped.fingerprint()
+    assert after == before, sorted(after ^ before)
     stamped.state = "converged"
