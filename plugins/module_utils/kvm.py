@@ -37,6 +37,8 @@ from .hypervisor.steps import (
 __all__ = ["SCHEMA", "Current", "Desired", "apply", "lost_at_boot", "parse", "plan", "read"]
 
 FILES, ISOLATION, CONF = "kvm.files", "kvm.isolation", "kvm.qemu_conf"
+# What was made through libvirt, and goes through it.
+_THROUGH_LIBVIRT = ("libvirt_guest", "libvirt_network", "libvirt_pool")
 PACKAGES = "kvm.packages"
 _RELOAD = RunPrograms((("systemctl", "daemon-reload"),))
 
@@ -59,6 +61,7 @@ class Current:
     mounted: Mapping[str, int] = field(default_factory=dict, hash=False)
     conf: str | None = None
     nodes: tuple[HostNode, ...] = ()
+    needed_by: tuple[str, ...] = ()
 
 
 def lost_at_boot(desired: Desired) -> bool:
@@ -71,7 +74,8 @@ def lost_at_boot(desired: Desired) -> bool:
 
 def read(host: Host, desired: Desired) -> Current:
     """All of it where the host is managed or something is on record."""
-    if not desired.managed and not Owned.load(host).of(SCHEMA.name):
+    owned = Owned.load(host)
+    if not desired.managed and not owned.of(SCHEMA.name):
         return Current()
     family = system.family(host)
     paths = tuning.own_files()
@@ -94,6 +98,7 @@ def read(host: Host, desired: Desired) -> Current:
         tuning.mounted(host),
         system.text_of(host, conf.PATH),
         resources.read(host) if desired.isolate else (),
+        tuple(sorted(path for name in _THROUGH_LIBVIRT for path in owned.of(name))),
     )
 
 
@@ -113,6 +118,8 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     refused = list(_refusals(desired, current)) if desired.managed else []
     if refused:
         raise HostRefused(refused)
+    if not desired.managed and current.needed_by and not current.missing:
+        return _kept_for_guests(current, owned)
     waits = bool(current.missing) and desired.managed
     wanted: list[Change] = []
     kept: set[str] = set()
@@ -125,6 +132,15 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     deferred = [Deferred("kvm", PACKAGES, "libvirt's daemons and settings come with the packages")] if waits else []
     changes = sorted((*undone, *wanted), key=lambda change: change.path not in (PACKAGES, FILES))
     return Plan(tuple(changes), tuple(deferred), (), tuple(_notes(desired, current)))
+
+
+def _kept_for_guests(current: Current, owned: Mapping[str, Any]) -> Plan:
+    """Guests are ended and removed through libvirt, under the settings that they run with; all that goes once they are gone."""
+    names = [name for name in _sockets(current.units) if f"kvm.daemon[{name}]" in owned]
+    changes = [change for name in names for change in _daemon(name, current.units)]
+    more = f" and {len(current.needed_by) - 1} more" if len(current.needed_by) > 1 else ""
+    why = f"{current.needed_by[0]}{more} is removed through libvirt first"
+    return Plan(tuple(changes), (Deferred("kvm", "libvirt_guest", why.replace(" is ", " are ") if more else why),))
 
 
 def _rank(name: str) -> int:

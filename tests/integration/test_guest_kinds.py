@@ -125,7 +125,7 @@ def test_a_changed_network_is_told_while_a_guest_is_on_it_and_applied_without(co
     shapes = [shape(name="o1", network="sw", **PLAIN)]
     waits = stamp(converged, guest_networks=networks, guest_shapes=shapes, gpudirect_allow="guest")
     assert waits.ok, waits.text[-4000:]
-    assert "sw runs as it was defined before" in waits.text
+    assert "sw: it runs as it was defined before" in waits.text
     assert "these guests are on it: o1" in waits.text
     assert "id='12'" in converged.sh("virsh net-dumpxml sw")
     assert state(converged, "o1") == "running"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Union
 from xml.etree.ElementTree import Element
 
-from ..core.change import Change, Deferred, Disruption, Plan
+from ..core.change import Change, Deferred, Plan
 from ..core.errors import Problem
 from ..core.host import Host
 from . import libvirt
@@ -60,7 +60,9 @@ class Things:
     def plan(self, wanted: Sequence[Wanted], refused: Sequence[Problem], kept: Iterable[str] = ()) -> Plan:
         """The changes for all; those that go come first. ``kept`` are names that stay though nothing is planned for them."""
         problems, deferred = list(refused), []
-        changes = [change for name in sorted(self._going(wanted) - set(kept)) for change in self._removal(name)]
+        going = sorted(self._going(wanted) - set(kept))
+        deferred += [self._until_free(name, "nobody wants it any more") for name in going if self.users.get(name)]
+        changes = [change for name in going if not self.users.get(name) for change in self._removal(name)]
         for one in sorted(wanted, key=lambda one: one.name):
             if one.name in self.there and self._record(one.name) is None:
                 advice = "Give it another name, or remove that one if it is not needed."
@@ -138,11 +140,15 @@ class Things:
         return "; ".join([*found, *more][:4])
 
     def _waits(self, one: Wanted) -> Union[Deferred, None]:
-        outdated, users = self._outdated(one), self.users.get(one.name, ())
-        if not outdated or not users:
+        outdated = self._outdated(one)
+        if not outdated or not self.users.get(one.name):
             return None
-        why = f"{one.name} runs as it was defined before ({outdated}), and these guests are on it: {', '.join(users)}"
-        return Deferred(self.resource, "the end of its guests", why)
+        return self._until_free(one.name, f"it runs as it was defined before ({outdated})")
+
+    def _until_free(self, name: str, why: str) -> Deferred:
+        """What a running guest is on is not taken from it, whoever's guest it is, and whatever the run may disrupt."""
+        users = ", ".join(self.users[name])
+        return Deferred(self.resource, "the end of its guests", f"{name}: {why}, and these guests are on it: {users}")
 
     def _state(self, one: Wanted) -> Iterator[Change]:
         there, path = self.there.get(one.name), self.path_of(one.name)
@@ -161,9 +167,6 @@ class Things:
 
     def _removal(self, name: str) -> list[Change]:
         there, path, record = self.there.get(name), self.path_of(name), self._record(name) or {}
-        users = self.users.get(name, ())
-        why = f"nobody wants it any more{', though these guests are on it: ' + ', '.join(users) if users else ''}"
-        disrupts = Disruption.GUEST if users else Disruption.NOTHING
         acts: list[tuple[str, Act]] = []
         if there is not None and there.active:
             acts.append(("state", Act(self.kind, DESTROY, name)))
@@ -171,7 +174,8 @@ class Things:
             acts.append(("definition", Act(self.kind, UNDEFINE, name)))
         if record.get("made"):
             acts.append(("folder", Act(self.kind, SWEEP, name, record["made"])))
-        changes = [Change(f"{path}.{what}", "there", None, why, disrupts, step=act, undo=True) for what, act in acts]
+        why = "nobody wants it any more"
+        changes = [Change(f"{path}.{what}", "there", None, why, step=act, undo=True) for what, act in acts]
         if not changes:
             return [Change(path, "on record", None, "nothing is left of it", undo=True, forget=(path,))]
         return [*changes[:-1], replace(changes[-1], forget=(path,))]

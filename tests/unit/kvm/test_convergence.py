@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,59 @@ def test_without_intent_the_host_is_as_found(host: KvmHost, booted: bool) -> Non
     host.boot()
     assert live(host) == found
     assert not host.owned()
+
+
+def put_on_record(host: KvmHost, *paths: str) -> None:
+    """What another resource has made through libvirt; none: it is gone."""
+    document = json.loads(host.text(RECORD))
+    records = {path: one for path, one in document["records"].items() if one["resource"] == "kvm"}
+    more = {path: {"resource": path.partition("[")[0], "before": None, "boot": "b"} for path in paths}
+    host.put(RECORD, json.dumps({**document, "records": {**records, **more}}))
+
+
+def test_what_guests_need_stays_until_they_are_gone(host: KvmHost) -> None:
+    disk = host.disk()
+    go(host, MANAGED)
+    found = live(host)
+    for paths_, said in (
+        (
+            ("libvirt_guest[train]", "libvirt_network[inner]"),
+            "libvirt_guest[train] and 1 more are removed through libvirt",
+        ),
+        (("libvirt_network[inner]",), "libvirt_network[inner] is removed through libvirt first"),
+    ):
+        put_on_record(host, *paths_)
+        for check in (True, False):
+            report = go(host, {}, check=check)
+            assert [(told.waits_for, told.why[: len(said)]) for told in report.plan.deferred] == [
+                ("libvirt_guest", said)
+            ]
+            assert not report.plan.changes
+            assert not report.verified
+        assert live(host) == found
+    put_on_record(host)
+    go(host, {})
+    assert host.disk() == disk
+
+
+def test_a_daemon_that_guests_go_through_is_started_again(tmp_path: Path) -> None:
+    host = kvm_hosts.build(tmp_path / "root", "rhel")
+    go(host, MANAGED)
+    put_on_record(host, "libvirt_guest[train]")
+    host.run(["systemctl", "stop", "virtqemud.socket"])
+    assert "virtqemud.socket" not in live(host)["running"]
+    report = go(host, {})
+    assert paths(report) == ["kvm.daemon[virtqemud.socket]"]
+    assert "virtqemud.socket" in live(host)["running"]
+
+
+def test_records_of_guests_hold_nothing_up_where_libvirt_is_gone(host: KvmHost) -> None:
+    go(host, MANAGED)
+    put_on_record(host, "libvirt_guest[train]")
+    host.path("/usr/bin/qemu-img").unlink()
+    report = go(host, {})
+    assert not report.plan.deferred
+    assert "kvm.files" in paths(report)
 
 
 def test_what_somebody_set_since_is_left_when_the_intent_goes(host: KvmHost) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from ansible_collections.vela.gpudirect.plugins.module_utils import libvirt_guest, libvirt_network, libvirt_pool
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import (
-    ConsentRequired,
     HostRefused,
     IntentError,
 )
@@ -89,13 +88,30 @@ def test_a_network_with_guests_is_not_restarted_under_them(host: FakeGuestHost) 
         report = run(changed, host, **NET)
         (told,) = report.plan.deferred
         assert told.why == (
-            "inner runs as it was defined before (mtu is absent, wanted there), and these guests are on it: train"
+            "inner: it runs as it was defined before (mtu is absent, wanted there), and these guests are on it: train"
         )
         assert not report.verified
     settle({**one, "guest_shapes": [shape(network="inner", state="defined")]}, host)
     assert [change.path for change in settle(changed, host, **NET).plan.changes] == ["libvirt_network[inner].restart"]
-    settle(one, host)
-    assert "train" in failing(ConsentRequired, {}, host, **NET)
+
+
+def test_a_network_that_nobody_wants_stays_for_the_guests_on_it(host: FakeGuestHost) -> None:
+    settle(networks(INNER), host, **NET)
+    one = guests(shape(network="inner"), **networks(INNER))
+    settle(one, with_files(host))
+    state = host.libvirt.state()
+    for _again in range(2):
+        report = run({}, host, "host", **NET)
+        assert [told.why for told in report.plan.deferred] == [
+            "inner: nobody wants it any more, and these guests are on it: train"
+        ]
+        assert not report.plan.changes
+        assert host.libvirt.state() == state
+    settle(guests(), host, "guest")
+    assert "libvirt_network[inner].definition" in [
+        change.path for change in settle({}, host, "nothing", **NET).plan.changes
+    ]
+    assert not host.owned()
 
 
 def test_a_network_of_others_is_refused(host: FakeGuestHost) -> None:
