@@ -54,7 +54,7 @@ def pairs(node: Node, name: str, boots: int) -> dict[str, Counter[tuple[str, str
 
 
 def test_two_guests_are_stamped_at_once_each_on_a_node_of_its_own(converged: Node) -> None:
-    shapes = [shape(), shape(name="g2", gpus=1, vfs_per_gpu=2)]
+    shapes = [shape(), shape(name="g2", gpus=1, vfs_per_gpu=2, rails=None, mtu=None)]
     run = stamp(converged, guest_shapes=shapes)
     assert run.ok, run.text[-4000:]
     assert [state(converged, name) for name in ("g1", "g2")] == ["running"] * 2

@@ -203,7 +203,8 @@ def test_a_drained_host_has_no_guest_and_gets_it_back(stamped: Node) -> None:
 
 def test_power_cuts_leave_no_half_made_guest(stamped: Node) -> None:
     """From one guest to two and back, the power taken away a little later each time."""
-    wishes = ([shape(gpus=1), shape(name="g2", gpus=1)], [shape()])
+    one, two = shape(gpus=1, rails=None, mtu=None), shape(name="g2", gpus=1, rails=None, mtu=None)
+    wishes = ([one, two], [shape()])
     began = time.monotonic()
     assert stamp(stamped, guest_shapes=wishes[0], gpudirect_allow="guest").ok
     whole = time.monotonic() - began
