@@ -16,8 +16,10 @@ from typing import Any, Protocol, TypeVar
 
 from ..core.errors import CommandFailed, Problem, UnreadableState
 from ..core.host import Host
+from ..core.once import once
 
 URI = "qemu:///system"
+DOMAINS, NETWORKS, POOLS = "domains", "networks", "pools"
 _T = TypeVar("_T")
 
 
@@ -81,8 +83,22 @@ class NotThere(UnreadableState):
 
 def reached(host: Host) -> Libvirt:
     """The libvirt of a host; NotThere where it has none, UnreadableState where it does not let us in."""
+    return once(host, "libvirt", lambda: _there(host))
+
+
+def told(host: Host, kind: str) -> Mapping[str, Thing]:
+    """All domains, networks or pools of a host, by name: in a look each list is asked for once, whoever needs it."""
+    return once(host, f"libvirt {kind}", lambda: _listed(reached(host), kind))
+
+
+def _there(host: Host) -> Libvirt:
     there: Libvirt = host.reach(opened)
     return there
+
+
+def _listed(there: Libvirt, kind: str) -> Mapping[str, Thing]:
+    of: Kind = getattr(there, kind)
+    return of.all()
 
 
 def opened(uri: str = URI) -> Libvirt:
