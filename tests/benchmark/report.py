@@ -70,9 +70,14 @@ def rows_of(results: Sequence[Result], today: str) -> list[Row]:
     ]
 
 
-def table(results: Sequence[Result], kept: Sequence[Row] = ()) -> list[str]:
+def table(results: Sequence[Result]) -> list[str]:
     """Markdown, padded so that it also reads as plain text."""
-    rows = [HEAD, *rows_of(results, date.today().isoformat()), *kept]
+    return lines_of(rows_of(results, date.today().isoformat()))
+
+
+def lines_of(body: Sequence[Row]) -> list[str]:
+    """Rows below the head, as Markdown."""
+    rows = [HEAD, *body]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
     lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in rows]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
@@ -85,29 +90,40 @@ def _number(value: float, result: Result) -> str:
     return f"{value:.2f}" if value >= 0.1 else f"1/{1 / value:.0f}"
 
 
-def kept_rows(before: str, results: Sequence[Result]) -> list[Row]:
-    """The rows of the rack on an earlier page, where these results have none; each with the day of its measurement."""
-    if any(RACK in one.what for one in results):
-        return []
+def rows_on(before: str) -> list[Row]:
+    """The rows of an earlier page, each with the day of its measurement."""
     written = re.search(r"on (\d{4}-\d\d-\d\d)", before)
     day = written[1] if written else "-"
-    found = []
-    for line in before.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("| ") else []
-        if cells and RACK in cells[0]:
-            found.append(tuple([*cells, day] if len(cells) < len(HEAD) else cells))
-    return found
+    lines = [line for line in before.partition(REMARKS)[0].splitlines() if line.startswith("| ")]
+    rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines]
+    return [row if len(row) == len(HEAD) else (*row, day) for row in rows if row[0] != HEAD[0]]
 
 
-def page(results: Sequence[Result], rounds: int, before: str = "") -> str:
-    """The page of the documentation. ``before`` is the page that it replaces."""
+def kept_rows(before: str, results: Sequence[Result]) -> list[Row]:
+    """The rows of the rack on an earlier page, where these results have none."""
+    if any(RACK in one.what for one in results):
+        return []
+    return [row for row in rows_on(before) if RACK in row[0]]
+
+
+def merged_rows(before: str, results: Sequence[Result]) -> list[Row]:
+    """All rows of an earlier page, with those of a run of some measurements in their places; new ones before the rack's."""
+    new = {row[:2]: row for row in rows_of(results, date.today().isoformat())}
+    old = [new.pop(row[:2], row) for row in rows_on(before)]
+    return [*(row for row in old if RACK not in row[0]), *new.values(), *(row for row in old if RACK in row[0])]
+
+
+def page(results: Sequence[Result], rounds: int, before: str = "", *, whole: bool = True) -> str:
+    """The page of the documentation. ``before`` is the page that it replaces, of which all rows stay unless it is the ``whole``."""
+    today = date.today().isoformat()
+    rows = [*rows_of(results, today), *kept_rows(before, results)] if whole else merged_rows(before, results)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     text = PAGE.format(
-        today=date.today().isoformat(),
+        today=today,
         cpus=os.cpu_count(),
         gib=round(memory / (1 << 30)),
         rounds=rounds,
-        table="\n".join(table(results, kept_rows(before, results))),
+        table="\n".join(lines_of(rows)),
     )
     _, heading, remarks = before.partition(REMARKS)
     return text + heading + remarks
