@@ -100,13 +100,16 @@ class Told:
 
 @dataclass
 class Aside:
-    """A kind of the fake libvirt, with the processor seconds that are the fake's own."""
+    """A kind of the fake libvirt, with the processor seconds that are the fake's own, and its lists counted."""
 
     kind: Any
+    name: str
     spent: list[float]
+    asked: Counter[str]
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         act = getattr(self.kind, name)
+        self.asked[self.name] += name == "all"
 
         def timed(*given: Any, **named: Any) -> Any:
             began = time.process_time()
@@ -140,7 +143,7 @@ class Hypervisor(ImageHost, KvmHost, Answering):
         there: FakeLibvirt = super().reach(opened)
         self.asked["open"] += 1
         if self.told is None:
-            return Connection(*(Aside(getattr(there, name), self.spent) for name in KINDS))
+            return Connection(*(Aside(getattr(there, name), name, self.spent, self.asked) for name in KINDS))
         return self.told
 
     def _tell(self, argv: list[str]) -> Done:

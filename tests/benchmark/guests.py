@@ -122,7 +122,8 @@ def define_results(host: Hypervisor, turns: int, tell: Tell) -> list[Result]:
     tell(f"define, start and verify: {', '.join(f'{guests} {1000 * one:.1f} ms' for guests, one in spent.items())}")
     more = {name: counts[most][name] - counts[few][name] for name in counts[few]}
     return [
-        Result("define-programs", f"{DEFINE}: programs run on a host, 8 guests more", "1 guest", more["programs"], 0, count=True),
+        Result("define-programs", f"{DEFINE}: programs run on a host, {_at([most])} more", _at([few]), more["programs"], 0, count=True),
+        Result("define-lists", f"{DEFINE}: lists asked of libvirt, {_at([most])} more", _at([few]), more["lists"], 0, count=True),
         Result("define-changes", f"{DEFINE}: changes for one more guest", "", more["changes"] / (most - few), 2, count=True),
         Result("define-each", f"{DEFINE}: CPU for each of 8 guests", "the only one", spent[most] / most / spent[few], SLOPE),
         Result("define-slope", f"{DEFINE}: CPU for one more guest, 4 to 8", "one more, 1 to 4", slopes(spent), SLOPE),
@@ -131,11 +132,13 @@ def define_results(host: Hypervisor, turns: int, tell: Tell) -> list[Result]:
 
 
 def counted_define(host: Hypervisor, guests: int) -> dict[str, int]:
-    """Changes and programs of a run that defines as many guests."""
+    """Changes, programs and lists of libvirt, of a run that defines as many guests."""
     forget_guests(host)
     host.commands.clear()
+    host.asked.clear()
     report = define(host, guests)
-    return {"changes": len(report.plan.changes), "programs": len(host.commands)}
+    lists = sum(host.asked[name] for name in KINDS)
+    return {"changes": len(report.plan.changes), "programs": len(host.commands), "lists": lists}
 
 
 def per_guest(spent: Mapping[Any, float], few: int, many: int) -> float:

@@ -29,7 +29,7 @@ GUESTS = (
     *(f"guest-{book}-{what}" for book in ("site", "guests") for what in ("tasks", "executions", "more")),
     *("guest-left", "guest-changes", "guest-programs", "guest-lists", "guest-look-1", "guest-look-8"),
     *("guest-look-slope", "guest-look-read"),
-    *("define-programs", "define-changes", "define-each", "define-slope", "define-read"),
+    *("define-programs", "define-lists", "define-changes", "define-each", "define-slope", "define-read"),
 )
 MANY = ("audit-host", "audit-memory", "audit-yaml", "guests-memory", "guests-yaml")
 NAMES = (*HOSTS, *DEVICES, *MANY, *GUESTS)

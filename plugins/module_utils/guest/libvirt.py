@@ -63,7 +63,10 @@ class Kind(Protocol):
 
 
 class Domains(Kind, Protocol):
-    """Guests can be asked to end, too."""
+    """Guests can be asked to end, too, and whether they have."""
+
+    def active(self, name: str) -> bool:
+        """Whether a guest runs: one question, where the list tells the XML of all."""
 
     def shutdown(self, name: str) -> None:
         """Ask a guest to end; it takes its time and may refuse."""
@@ -211,6 +214,14 @@ class _Kind(abc.ABC):
 
 class _Domains(_Kind):
     noun = "domain"
+
+    def active(self, name: str) -> bool:
+        try:
+            return bool(self._named(name).isActive())
+        except self.binding.libvirtError as error:
+            if error.get_error_code() in self._gone():
+                return False
+            raise UnreadableState([Problem(f"libvirt {self.noun}", str(error), "Run again.")]) from error
 
     def shutdown(self, name: str) -> None:
         self._said(f"shutdown {name}", lambda: self._named(name).shutdown())

@@ -43,7 +43,7 @@ def test_guests_are_defined_again_and_the_host_is_as_before(hosts: Mapping[int, 
     host = hosts[2]
     before = set(host.disk())
     counts = [guests.counted_define(host, count) for count in (1, 2, 2)]
-    assert counts == [{"changes": 2 * count, "programs": 0} for count in (1, 2, 2)]
+    assert counts == [{"changes": 2 * count, "programs": 0, "lists": 4} for count in (1, 2, 2)]
     assert set(host.disk()) == before
     host.answer()
     assert look(host, checked(2))["msg"] == "as wanted"
