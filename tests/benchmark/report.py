@@ -37,6 +37,15 @@ How it is measured:
   pages, arguments and files. The words of `ip` are in a file, which it searches. At several hosts it runs once.
   Processor time is that of the command and of the `sshd` processes with all they have started, without the kept ssh
   masters. Our run is charged with one more look of the engine alone on each host, for what a tree cannot tell.
+* Guests: a host with eight GPUs and eight NICs with a VF each, all on vfio-pci, a managed host for guests, a network, a pool, an
+  image, and as many guests with a GPU, the VF beside it, a disk and a seed. Only the list of guests differs. Answers of programs
+  and the lists of libvirt are at hand: the time of libvirt itself is in no row. It is asked over its socket and runs no program;
+  what tells a list's things one by one (some calls for each) is counted as one list. Defining is the module of `libvirt_guest` on
+  a host that has all but its guests, without the processor time of the fake libvirt. A slope is the difference of medians.
+* Tasks and commands with guests are those of loopback hosts, too. A captured tree has no libvirt and no systemd to ask: networks,
+  pools, images and guests say that they wait for the running host, and the host for guests itself is not in that inventory. That
+  runs of both playbooks beside a running guest cost one look as well is shown on the simulated rack
+  (`tests/integration/test_guests.py::test_a_second_run_changes_nothing_and_costs_one_look`).
 * Reading is of a generated tree, which answers faster than sysfs, with the processor time of this process.
 * Audits are of generated `lspci -vvv` texts of about 150 functions in one compressed archive, one host in ten of them with a port that
   fails; guests are of three kinds of hosts with eight GPUs, two guests each. Memory is the largest of the process.
@@ -44,6 +53,8 @@ How it is measured:
   resource that changes, and a look at its end, where a run without changes sends one in all: that is by design, since all
   hosts are looked at before the first one is written to. The role called alone sends the same modules both times: that
   ratio is what writing costs against looking, with the distribution's generator of boot entries taken off.
+* The first guest on the rack: guests.yml on a host that has all but its guest, and the same run once the guest has booted. The
+  first sends a module for each resource that changes, one for its disk, one for the guest, one for what a boot brings back.
 """
 
 # Rows with these words need VMs, which not every run has.
