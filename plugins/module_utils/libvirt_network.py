@@ -67,11 +67,11 @@ def read(host: Host, desired: Desired) -> Current:
     if host.captured:
         return Current(live=False)
     try:
-        door = libvirt.reached(host)
+        networks, domains = libvirt.told(host, libvirt.NETWORKS), libvirt.told(host, libvirt.DOMAINS)
     except libvirt.NotThere as error:
         return Current(without=error.problems[0].fact)
     links = network_devices(host)
-    return Current(door.networks.all(), door.domains.all(), links, protected(host, links))
+    return Current(networks, domains, links, protected(host, links))
 
 
 def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:

@@ -99,11 +99,11 @@ def read(host: Host, desired: Desired) -> Current:
     if host.captured:
         return Current(live=False)
     try:
-        door = libvirt.reached(host)
+        pools, domains = libvirt.told(host, libvirt.POOLS), libvirt.told(host, libvirt.DOMAINS)
     except libvirt.NotThere as error:
         return Current(without=error.problems[0].fact)
     folders = frozenset(one.folder for one in desired.pools if host.exists(one.folder))
-    return Current(door.pools.all(), door.domains.all(), folders)
+    return Current(pools, domains, folders)
 
 
 def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:

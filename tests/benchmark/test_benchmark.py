@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.benchmark.audits import many_results
-from tests.benchmark.devices import device_results
+from tests.benchmark.__main__ import GROUPS
 from tests.benchmark.report import table
-from tests.benchmark.suite import Result, Sizes, loopback_results
+from tests.benchmark.suite import Result, Sizes
 
 HOSTS = ("tasks", "executions", "changes", "slope", "slope-cpu", "few", "many", "memory")
 DEVICES = (
@@ -26,15 +25,21 @@ DEVICES = (
     ),
     *("look-left", "look-programs", "look-64", "look-128", "read-yaml", "read-walk", "read-opens", "read-more"),
 )
+GUESTS = (
+    *(f"guest-{book}-{what}" for book in ("site", "guests") for what in ("tasks", "executions", "more")),
+    *("guest-left", "guest-changes", "guest-programs", "guest-lists", "guest-look-1", "guest-look-8"),
+    *("guest-look-slope", "guest-look-read"),
+    *("define-programs", "define-lists", "define-changes", "define-each", "define-slope", "define-read"),
+)
 MANY = ("audit-host", "audit-memory", "audit-yaml", "guests-memory", "guests-yaml")
-NAMES = (*HOSTS, *DEVICES, *MANY)
+NAMES = (*HOSTS, *DEVICES, *MANY, *GUESTS)
 
 
 @pytest.fixture(scope="module")
 def results(request: pytest.FixtureRequest) -> dict[str, Result]:
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
-        found = [*loopback_results(Sizes(), print), *device_results(Sizes(), print), *many_results(Sizes(), print)]
+        found = [one for measure in GROUPS.values() for one in measure(Sizes(), print)]
         print("", *table(found), sep="\n")
     return {one.name: one for one in found}
 

@@ -89,17 +89,12 @@ def carry_out(step: Step, host: Host) -> None:
         _start(step.start, door, host)
 
 
-def _active(door: Libvirt, name: str) -> bool:
-    there = door.domains.all().get(name)
-    return there is not None and there.active
-
-
 def _stop(step: Stop, door: Libvirt, host: Host) -> None:
     names = [step.name, *step.others]
     refusals = {name: _asked(door, name) for name in names}
     patience = 0 if step.waited else step.timeout_s
-    host.wait_until(lambda: not any(_active(door, name) for name in names if refusals[name] is None), patience)
-    if not _active(door, step.name):
+    host.wait_until(lambda: not any(door.domains.active(name) for name in names if refusals[name] is None), patience)
+    if not door.domains.active(step.name):
         return
     refusal = refusals[step.name]
     if refusal is not None and not step.force:
@@ -116,10 +111,10 @@ def _stop(step: Stop, door: Libvirt, host: Host) -> None:
 def _asked(door: Libvirt, name: str) -> Union[CommandFailed, None]:
     """Ask a guest to end; why libvirt did not do so, unless it has ended already."""
     try:
-        if _active(door, name):
+        if door.domains.active(name):
             door.domains.shutdown(name)
     except CommandFailed as error:
-        return error if _active(door, name) else None
+        return error if door.domains.active(name) else None
     return None
 
 
@@ -127,7 +122,7 @@ def _start(step: Start, door: Libvirt, host: Host) -> None:
     problems = list(_not_on_vfio(step, host))
     if problems:
         raise HostRefused(problems)
-    if not _active(door, step.name):
+    if not door.domains.active(step.name):
         door.domains.start(step.name)
 
 

@@ -65,7 +65,7 @@ def read(host: Host, desired: Desired, records: Mapping[str, Mapping[str, Any]],
 
 def _domains(host: Host) -> Current:
     try:
-        return Current(domains=libvirt.reached(host).domains.all())
+        return Current(domains=libvirt.told(host, libvirt.DOMAINS))
     except libvirt.NotThere as error:
         return Current(without=error.problems[0].fact)
 
@@ -79,8 +79,7 @@ def of_tree(host: Host, kept: Iterable[Placed]) -> Current:
 def _everything(host: Host) -> Current:
     """What does not depend on what is asked for: it is the same for all who look."""
     try:
-        door = libvirt.reached(host)
-        domains, networks = door.domains.all(), door.networks.all()
+        domains, networks = libvirt.told(host, libvirt.DOMAINS), libvirt.told(host, libvirt.NETWORKS)
     except libvirt.NotThere as error:
         return Current(without=error.problems[0].fact)
     cpuinfo = host.read_text("/proc/cpuinfo")

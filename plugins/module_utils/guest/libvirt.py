@@ -16,8 +16,10 @@ from typing import Any, Protocol, TypeVar
 
 from ..core.errors import CommandFailed, Problem, UnreadableState
 from ..core.host import Host
+from ..core.once import once
 
 URI = "qemu:///system"
+DOMAINS, NETWORKS, POOLS = "domains", "networks", "pools"
 _T = TypeVar("_T")
 
 
@@ -61,7 +63,10 @@ class Kind(Protocol):
 
 
 class Domains(Kind, Protocol):
-    """Guests can be asked to end, too."""
+    """Guests can be asked to end, too, and whether they have."""
+
+    def active(self, name: str) -> bool:
+        """Whether a guest runs: one question, where the list tells the XML of all."""
 
     def shutdown(self, name: str) -> None:
         """Ask a guest to end; it takes its time and may refuse."""
@@ -81,8 +86,22 @@ class NotThere(UnreadableState):
 
 def reached(host: Host) -> Libvirt:
     """The libvirt of a host; NotThere where it has none, UnreadableState where it does not let us in."""
+    return once(host, "libvirt", lambda: _there(host))
+
+
+def told(host: Host, kind: str) -> Mapping[str, Thing]:
+    """All domains, networks or pools of a host, by name: in a look each list is asked for once, whoever needs it."""
+    return once(host, f"libvirt {kind}", lambda: _listed(reached(host), kind))
+
+
+def _there(host: Host) -> Libvirt:
     there: Libvirt = host.reach(opened)
     return there
+
+
+def _listed(there: Libvirt, kind: str) -> Mapping[str, Thing]:
+    of: Kind = getattr(there, kind)
+    return of.all()
 
 
 def opened(uri: str = URI) -> Libvirt:
@@ -195,6 +214,14 @@ class _Kind(abc.ABC):
 
 class _Domains(_Kind):
     noun = "domain"
+
+    def active(self, name: str) -> bool:
+        try:
+            return bool(self._named(name).isActive())
+        except self.binding.libvirtError as error:
+            if error.get_error_code() in self._gone():
+                return False
+            raise UnreadableState([Problem(f"libvirt {self.noun}", str(error), "Run again.")]) from error
 
     def shutdown(self, name: str) -> None:
         self._said(f"shutdown {name}", lambda: self._named(name).shutdown())

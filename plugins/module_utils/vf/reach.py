@@ -18,7 +18,14 @@ def network_devices(host: Host) -> Links:
 
 
 def protected(host: Host, links: Links) -> dict[str, str]:
-    """The devices that carry a default route or the connection to this host, with why, whatever lies between."""
+    """The devices that carry a default route or the connection to this host, with why, whatever lies between.
+
+    Asked for once in a look, as the network devices are.
+    """
+    return once(host, "protected network devices", lambda: _protected(host, links))
+
+
+def _protected(host: Host, links: Links) -> dict[str, str]:
     found: dict[str, str] = {}
 
     def protect(device: str, why: str) -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tests.benchmark import audits, looped, reading
 from tests.benchmark.first_apply import userspace_s
 from tests.benchmark.machines import Answering, checked, converged_host, look
 from tests.benchmark.measuring import family_cpu_s
-from tests.benchmark.report import REMARKS, kept_rows, page, table
+from tests.benchmark.report import REMARKS, kept_rows, page, rows_on, table
 from tests.benchmark.suite import Result
 
 RACK_ROW = "| first apply, on the simulated rack: site.yml | run without changes | 5.54 | - | - | |"
@@ -85,6 +86,23 @@ def test_rows_of_the_rack_and_remarks_stay_on_the_page() -> None:
 
 def test_a_run_with_the_rack_replaces_its_rows() -> None:
     assert kept_rows(BEFORE, [Result("r", "boot on the simulated rack: unit", "", 1, None)]) == []
+
+
+def test_a_run_of_some_measurements_leaves_all_other_rows_where_they_are() -> None:
+    first = page(
+        [OWN, Result("two", "other", "", 1, None), Result("rack", RACK_ROW.split("|")[1].strip(), "", 2, None)], 3
+    )
+    before = f"{first}{REMARKS}\n* By hand.\n"
+    again = page([replace(OWN, found=1 / 50), Result("new", "third", "", 4, 3, count=True)], 3, before, whole=False)
+    rows = rows_on(again)
+    assert [row[:3] for row in rows] == [
+        ("something", "another", "1/50"),
+        ("other", "-", "1.00"),
+        ("third", "-", "4"),
+        ("first apply, on the simulated rack: site.yml", "-", "2.00"),
+    ]
+    assert rows[2][5] == "MISSED"
+    assert again.endswith(f"{REMARKS}\n* By hand.\n")
 
 
 def test_processor_time_of_what_has_ended_is_counted() -> None:

@@ -117,6 +117,24 @@ def test_a_run_without_changes_looks_once(host: ImageHost, monkeypatch: pytest.M
     assert [done.argv[0] for done in host.commands] == ["ip"]
 
 
+def test_networks_pools_and_guests_ask_libvirt_for_each_list_once(
+    host: ImageHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intent = {
+        **ONE,
+        "guest_networks": [{"name": "inner", "address": "10.9.0.1/24"}],
+        "guest_pools": [{"name": "own", "path": "/srv/own"}],
+    }
+    asked: list[str] = []
+    for name in ("domains", "networks", "pools"):
+        kind = getattr(host.libvirt, name)
+        monkeypatch.setattr(kind, "all", lambda of=kind.all, name=name: asked.append(name) or of())
+    look(intent, host, check=True)
+    assert sorted(asked) == ["domains", "networks", "pools"]
+    look(intent, host, check=True)
+    assert len(asked) == 6
+
+
 def test_a_look_asks_for_network_devices_once(host: ImageHost) -> None:
     ports = {"sriov_ports": [{"select": {"vendor": "15b3"}, "vfs": 2}]}
     with looking(host):

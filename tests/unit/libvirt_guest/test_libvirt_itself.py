@@ -82,8 +82,11 @@ def test_domains(reached: door.Libvirt) -> None:
     one = reached.domains.all()["one"]
     assert (one.active, one.persistent, one.autostart, one.live) == (False, True, False, "")
     assert "urn:x" in one.inactive
+    assert not reached.domains.active("one")
+    assert not reached.domains.active("nobody")
     reached.domains.autostart("one", True)
     reached.domains.start("one")
+    assert reached.domains.active("one")
     one = reached.domains.all()["one"]
     assert one.active
     assert one.autostart
