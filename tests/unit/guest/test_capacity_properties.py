@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from ansible_collections.vela.gpudirect.plugins.module_utils.path.finding import
 from ansible_collections.vela.gpudirect.plugins.module_utils.pci.machine import Machine, Platform
 from ansible_collections.vela.gpudirect.plugins.module_utils.pci.tree import Function, Sriov, Tree
 from ansible_collections.vela.gpudirect.plugins.module_utils.placement import place, selection_of
-from hypothesis import event, given
+from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
 from tests.fixtures.placement_hosts import GuestHost
@@ -48,18 +48,23 @@ def _empty(pf: Function) -> Sriov:
     return replace(pf.sriov, enabled=0, vfs=(), offset=first, stride=1)
 
 
+def as_asked(shapes: Sequence[Shape]) -> list[dict[str, Any]]:
+    """Guests as an inventory tells them."""
+    return [
+        {
+            **{"name": one.name, "gpus": one.gpus, "vfs_per_gpu": one.vfs_per_gpu, "vcpus": one.vcpus},
+            **{"memory_gib": one.memory_mib // 1024, "nvswitches": one.nvswitches},
+        }
+        for one in shapes
+    ]
+
+
 def options(
     host: GuestHost, shapes: Sequence[Shape], told: Sequence[Function], pages: bool, distance: str
 ) -> dict[str, Any]:
     """The inventory that makes the host what it will be, as far as it tells it."""
     found: dict[str, Any] = {
-        "guest_shapes": [
-            {
-                **{"name": one.name, "gpus": one.gpus, "vfs_per_gpu": one.vfs_per_gpu, "vcpus": one.vcpus},
-                **{"memory_gib": one.memory_mib // 1024, "nvswitches": one.nvswitches},
-            }
-            for one in shapes
-        ],
+        "guest_shapes": as_asked(shapes),
         "sriov_ports": [
             {"select": {"address": str(one.address)}, "vfs": one.sriov.enabled}
             for one in told
@@ -87,52 +92,60 @@ def possible(shapes: Sequence[Shape]) -> list[Shape]:
     return [one if one.gpus else replace(one, nvswitches="none") for one in shapes]
 
 
-def names(answers: Sequence[Any]) -> set[str]:
-    return {one.shape.name for one in answers if isinstance(one, Placed)}
-
-
-def drawn(data: st.DataObject, host: GuestHost) -> tuple[list[Function], list[Function]]:
-    """The ports that the inventory tells, and those whose VFs are there already."""
-    ports = [one for one in host.functions.values() if isinstance(one.sriov, Sriov)]
-    told = ports if data.draw(st.booleans()) else [one for one in ports if data.draw(st.booleans())]
-    return told, [one for one in ports if data.draw(st.integers(0, 3)) == 0]
-
-
 def without_threads(host: GuestHost) -> None:
     """The boot has switched second threads off."""
     host.nodes = [replace(one, cores=tuple(core[:1] for core in one.cores)) for one in host.nodes]
 
 
-@given(hosts(), shape_lists().map(possible), st.data())
-def test_what_is_placed_in_the_end_was_not_refused_before(
-    host: GuestHost, shapes: list[Shape], data: st.DataObject
-) -> None:
-    told, kept = drawn(data, host)
-    distance = data.draw(st.sampled_from(sorted(DISTANCES)))
-    given_options = options(host, shapes, told, data.draw(st.booleans()), distance)
-    current = fresh(host, kept, data.draw(st.booleans()))
-    if data.draw(st.integers(0, 4)) == 0:
-        given_options["kernel_args"] = ["nosmt"]
+@st.composite
+def stories(draw: st.DrawFn) -> tuple[GuestHost, Current, dict[str, Any], list[Shape]]:
+    """A host in the end, the same before, what the inventory tells of the way, and guests that somebody may ask for."""
+    host = draw(hosts(odd=draw(st.booleans())))
+    ports = [one for one in host.functions.values() if isinstance(one.sriov, Sriov)]
+    told = ports if draw(st.booleans()) else [one for one in ports if draw(st.booleans())]
+    current = fresh(
+        host, [one for one in ports if not draw(st.integers(0, 3))], all_online=bool(draw(st.integers(0, 3)))
+    )
+    inventory = options(host, (), told, draw(st.booleans()), draw(st.sampled_from(sorted(DISTANCES))))
+    if not draw(st.integers(0, 2)):
+        inventory["kernel_args"] = ["nosmt"]
         without_threads(host)
-    desired = wanted.parse(given_options)
-    before: list[Any] = []
-    if data.draw(st.booleans()):
-        before = [one for one in later(host, desired, shapes[:1]) if isinstance(one, Placed)]
-    waiting = [one.name for one in shapes if one.name not in names(before)]
-    refused: Mapping[str, Any] = hopeless(desired, current, waiting, before)
+    return host, current, inventory, possible(draw(shape_lists()))
+
+
+def desired_of(inventory: dict[str, Any], shapes: Sequence[Shape]) -> wanted.Desired:
+    return wanted.parse({**inventory, "guest_shapes": as_asked(shapes)})
+
+
+def placed(answers: Sequence[Any]) -> list[Placed]:
+    return [one for one in answers if isinstance(one, Placed)]
+
+
+@settings(max_examples=400)  # a wrong refusal would be rare
+@given(stories(), st.data())
+def test_what_is_placed_in_the_end_was_not_refused_before(story: Any, data: st.DataObject) -> None:
+    """Guests that do not fit are taken out of the inventory: what is left is placed, be it new or there before."""
+    host, current, inventory, shapes = story
+    before = placed(later(host, desired_of(inventory, shapes), shapes[: data.draw(st.integers(0, 2))]))
+    fitting = [one.shape for one in placed(later(host, desired_of(inventory, shapes), shapes, before))]
+    assume(fitting)
+    event(f"{len(fitting)} guests, {len(before)} of them there before")
+    waiting = [one.name for one in fitting if one.name not in {old.shape.name for old in before}]
+    assert not hopeless(desired_of(inventory, fitting), current, waiting, before)
+
+
+@given(stories())
+def test_a_guest_is_refused_that_is_not_placed_alone_or_of_which_all_are_not_placed(story: Any) -> None:
+    host, current, inventory, shapes = story
+    desired = desired_of(inventory, shapes)
+    refused = hopeless(desired, current, [one.name for one in shapes], ())
     event(f"refused: {bool(refused)}")
-    if names(later(host, desired, shapes, before)) == {one.name for one in shapes}:
-        event("all are placed")
-        assert not refused
-    alone = {one.name for one in shapes if names(later(host, desired, [one]))}
-    for name in refused:
-        assert name in waiting
-        assert all(problem.path.startswith("guest_shapes[") for problem in refused[name])
-        # Alone it may have had room: then all together have not.
-        assert name not in alone or len(names(later(host, desired, shapes, before))) < len(shapes)
-    for shape in shapes:
-        if shape.name in alone and len(shapes) == 1 and not before:
-            assert not refused
+    all_fit = len(placed(later(host, desired, shapes))) == len(shapes)
+    for number, shape in enumerate(shapes):
+        assert {one.path for one in refused.get(shape.name, ())} <= {f"guest_shapes[{number}]"}
+        assert shape.name not in refused or not all_fit
+        if len(hopeless(desired_of(inventory, [shape]), current, [shape.name], ())):
+            assert not placed(later(host, desired, [shape]))
 
 
 @given(hosts(odd=False), shape_lists(("a",)).map(possible), st.sampled_from(sorted(DISTANCES)))
