@@ -15,7 +15,7 @@ from typing import Any, Union
 
 from . import hugepages, iommu, ports_argument
 from .boot import bls_store, grub, grub_store, pages
-from .boot.arguments import absent_problems, argument_problems, contradictions, groups_of
+from .boot.arguments import ARGS_FIELD, absent_problems, argument_problems, contradictions, groups_of
 from .boot.cmdline import LIMIT_BYTES, Group, name_of, split, value_of
 from .boot.edited import NAMES, Regenerate, Remove, WriteText
 from .core.change import Absent, Awaiting, Change, Plan, Unreadable
@@ -29,17 +29,7 @@ SCHEMA = Schema(
     "kernel_args",
     "kernel_",
     (
-        Field(
-            "kernel_args",
-            "list",
-            (
-                "Kernel arguments as they stand on the command line, such as V(mitigations=off), V(nosmt) or V(console=ttyS0).",
-                "A name that is given is owned: other values of it are taken out. Names that are not given stay as they are.",
-                "Values of C(pci), C(vfio-pci.ids), C(modprobe.blacklist) and the like are sets: they are added to what is there.",
-            ),
-            default=[],
-            elements="str",
-        ),
+        ARGS_FIELD,
         Field(
             "kernel_args_absent",
             "list",

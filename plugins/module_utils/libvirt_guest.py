@@ -22,7 +22,7 @@ from .guest import acts, domain_xml, found, record, wanted
 from .guest.changes import Present, held_devices, is_ours, removal, stranger
 from .guest.drain import drained
 from .guest.found import Current
-from .guest.placing import Modelled, going, round_of, untold
+from .guest.placing import Modelled, going, never, round_of, untold
 from .guest.wanted import DEFINED, GONE, RUNNING, Desired
 
 __all__ = ["DEFINED", "GONE", "RUNNING", "SCHEMA", "Current", "Desired"]
@@ -52,7 +52,7 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
         return drained(desired, current, records)
     waits = untold(current)
     if waits is not None:
-        return Plan(deferred=(Deferred(SCHEMA.name, *waits),))
+        return Plan(deferred=(Deferred(SCHEMA.name, *waits),), refused=never(desired, current, records))
     return _Guests(desired, current, records).plan()
 
 

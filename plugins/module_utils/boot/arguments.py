@@ -8,10 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..core.errors import Problem
+from ..core.schema import Field
 from .cmdline import MERGING, Group, name_of, value_of
 from .pages import BOOT_NAMES
 from .words import FORBIDDEN
 
+# Also an option of what has to know which CPUs the next boot may leave out.
+ARGS_FIELD = Field(
+    "kernel_args",
+    "list",
+    (
+        "Kernel arguments as they stand on the command line, such as V(mitigations=off), V(nosmt) or V(console=ttyS0).",
+        "A name that is given is owned: other values of it are taken out. Names that are not given stay as they are.",
+        "Values of C(pci), C(vfio-pci.ids), C(modprobe.blacklist) and the like are sets: they are added to what is there.",
+    ),
+    default=[],
+    elements="str",
+)
 # Names that the kernel or its drivers read as often as they are given.
 REPEATABLE = frozenset(
     {

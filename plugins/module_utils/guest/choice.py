@@ -21,7 +21,7 @@ from .pairing import Pairing, node_of
 from .placed import Shape
 from .room import Room, Share, shortages
 
-_MOST = 20000  # choices that are weighed; beyond, lower addresses are tried only
+MOST = 20000  # choices that are weighed; beyond, lower addresses are tried only
 
 Cost = tuple[Any, ...]
 Numbers = tuple[int, ...]  # GPUs by their place in the list of free ones
@@ -52,7 +52,7 @@ def best(
     if len(free) < shape.gpus:
         return None
     weigher = _Weigher(pairing, room, shape, free, kept)
-    choices = islice(_choices(weigher.bunches(), shape.gpus), _MOST)
+    choices = islice(_choices(weigher.bunches(), shape.gpus), MOST)
     costs = [cost for cost in map(weigher.cost, choices) if cost is not None]
     if not costs:
         return None

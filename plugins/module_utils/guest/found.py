@@ -28,7 +28,10 @@ _NET = "/sys/class/net"
 
 @dataclass(frozen=True)
 class Current:
-    """A host with its guests. ``without`` says why there is no libvirt; ``live`` is False for a captured tree."""
+    """A host with its guests. ``without`` says why there is no libvirt; ``live`` is False for a captured tree.
+
+    ``all_online`` tells that the host has no CPU beside those of its nodes.
+    """
 
     machine: Machine = Machine(Tree())
     nodes: tuple[HostNode, ...] = ()
@@ -38,6 +41,7 @@ class Current:
     files: frozenset[str] = frozenset()  # those of guests that are there
     logs: Mapping[str, str] = field(default_factory=dict)  # of guests that run
     address_bits: Union[int, None] = None
+    all_online: bool = False
     without: str = ""
     live: bool = True
 
@@ -73,7 +77,8 @@ def _domains(host: Host) -> Current:
 def of_tree(host: Host, kept: Iterable[Placed]) -> Current:
     """A captured tree as placement sees it. No libvirt is asked: guests on record are taken to run, those of others are not known."""
     nodes = resources.given_back(resources.read(host), kept)
-    return Current(facts.machine_of(host, facts.name_of(host)), nodes, live=False)
+    machine = facts.machine_of(host, facts.name_of(host))
+    return Current(machine, nodes, all_online=resources.all_online(host), live=False)
 
 
 def _everything(host: Host) -> Current:
@@ -81,7 +86,7 @@ def _everything(host: Host) -> Current:
     try:
         domains, networks = libvirt.told(host, libvirt.DOMAINS), libvirt.told(host, libvirt.NETWORKS)
     except libvirt.NotThere as error:
-        return Current(without=error.problems[0].fact)
+        return replace(of_tree(host, ()), without=error.problems[0].fact, live=True)
     cpuinfo = host.read_text("/proc/cpuinfo")
     width = _WIDTH.search(cpuinfo) if isinstance(cpuinfo, str) else None
     return Current(
@@ -90,6 +95,7 @@ def _everything(host: Host) -> Current:
         domains,
         networks,
         address_bits=int(width[1]) if width else None,
+        all_online=resources.all_online(host),
     )
 
 

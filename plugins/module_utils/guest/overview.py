@@ -41,7 +41,6 @@ def looked(options: Mapping[str, Any], host: Host) -> dict[str, Any]:
     notes = [_OF_TREE] if host.captured else []
     if current.without:  # placement needs no libvirt
         notes = [f"Guests that run are not known: {current.without}."]
-        current = found.of_tree(host, ())
     result = overview(desired, current, records, placements(desired, current, records))
     result["notes"] = notes
     result["text"] = text(result)

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Union
 
@@ -17,7 +17,7 @@ from ..assign.choice import candidates
 from ..core.errors import GpudirectError, Problem
 from ..early.files import is_vfio
 from ..pci.tree import Function
-from . import complaints, record, resources
+from . import capacity, complaints, record, resources
 from .changes import is_ours, stranger
 from .found import Current, devices_of
 from .intent import Wish
@@ -25,6 +25,7 @@ from .model import Guest, model_of
 from .options import Disk, Firmware, Network, Options, Topology
 from .pending import pending
 from .placed import Given, Part, Placed, Refused, Shape
+from .refusal import sentence
 from .wanted import GONE, Desired
 
 Records = Mapping[str, Mapping[str, Any]]
@@ -70,6 +71,11 @@ def round_of(desired: Desired, current: Current, records: Records) -> Round:
     return _Round(desired, current, records).whole()
 
 
+def never(desired: Desired, current: Current, records: Records) -> tuple[Problem, ...]:
+    """What speaks against new guests of a host that has no libvirt yet, whatever the run brings."""
+    return _Round(desired, current, records).never() if current.without else ()
+
+
 def placements(desired: Desired, current: Current, records: Records) -> Round:
     """The same without models: where guests are or would be placed, also on a host of which libvirt tells nothing."""
     return _Round(desired, current, records).placed()
@@ -97,9 +103,25 @@ class _Round:
         waits = pending(self.desired, self.current)
         new = tuple(sorted(name for name in wishes if name not in self.records)) if waits else ()
         wishes = {name: wish for name, wish in wishes.items() if name not in new}
+        new = self._not_hopeless(new, wishes)
         answers = tuple(self._answers(wishes))
         resource, why = waits[0] if new else ("", "")
         return Round((), answers, new, resource, why, tuple(self.refused))
+
+    def never(self) -> tuple[Problem, ...]:
+        """What can be said against new guests of a host without libvirt."""
+        new = [name for name, wish in self._new().items() if self._may_be(wish)]
+        self._not_hopeless(new, {wish.shape.name: wish for wish in self.desired.present if wish.shape.name not in new})
+        return tuple(self.refused)
+
+    def _new(self) -> dict[str, Wish]:
+        return {wish.shape.name: wish for wish in self.desired.present if wish.shape.name not in self.records}
+
+    def _not_hopeless(self, new: Sequence[str], others: Mapping[str, Wish]) -> tuple[str, ...]:
+        """Those of new guests that wait; the others are refused, since no resource brings what they lack."""
+        refused = capacity.hopeless(self.desired, self.current, new, self._on_record(others))
+        self.refused += [problem for name in new for problem in refused.get(name, ())]
+        return tuple(name for name in new if name not in refused)
 
     def _may_be(self, wish: Wish) -> bool:
         """Whether nothing speaks against a guest before it is placed."""
@@ -161,7 +183,7 @@ class _Round:
         for one in answers:
             if isinstance(one, Refused):
                 path = wishes[one.shape.name].path
-                self.refused += [_sentence(path, reason) for reason in one.reasons]
+                self.refused += [sentence(path, reason) for reason in one.reasons]
         return sorted((one for one in answers if isinstance(one, Placed)), key=lambda one: one.shape.name)
 
     def _on_record(self, wishes: Mapping[str, Wish]) -> list[Placed]:
@@ -236,9 +258,3 @@ class _Unknown(GpudirectError):
 
 def _on_vfio(function: Function) -> bool:
     return isinstance(function.driver, str) and is_vfio(function.driver)
-
-
-def _sentence(path: str, reason: str) -> Problem:
-    """A reason of placement, which has its advice in it."""
-    fact, _dot, advice = reason.partition(". ")
-    return Problem(path, f"the guest does not fit this host: {fact.rstrip('.')}", advice or "Ask for less.")

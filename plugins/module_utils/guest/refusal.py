@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from ..core.errors import Problem
 from ..path.finding import Kind
 from ..path.labels import counted
 from ..pci.address import Address
@@ -30,6 +31,12 @@ _WITHIN = {
 def spelled(shape: Shape, reasons: Iterable[Why]) -> tuple[str, ...]:
     """Reasons in the house form, each once."""
     return tuple(dict.fromkeys(f"{shape.name}: {fact}. {advice}" for fact, advice in reasons))
+
+
+def sentence(path: str, reason: str) -> Problem:
+    """A reason of placement, which has its advice in it."""
+    fact, _dot, advice = reason.partition(". ")
+    return Problem(path, f"the guest does not fit this host: {fact.rstrip('.')}", advice or "Ask for less.")
 
 
 def repeated(shape: Shape, times: int) -> Refused:

@@ -42,6 +42,16 @@ def read(host: Host) -> tuple[HostNode, ...]:
     )
 
 
+def all_online(host: Host) -> bool:
+    """Whether every CPU that the kernel found is online, so that a boot brings no others; False where that is not told."""
+    lists = [host.read_text(f"{CPUS}/{name}") for name in ("present", "online")]
+    try:
+        present, online = (cpus_of(text) if isinstance(text, str) else () for text in lists)
+    except ValueError:
+        return False
+    return bool(present) and present == online
+
+
 def given_back(nodes: Sequence[HostNode], guests: Iterable[Placed]) -> tuple[HostNode, ...]:
     """The same nodes with the pages of running guests that are placed anew, as ``placement`` wants them."""
     pages = {node.number: dict(node.pages) for node in nodes}

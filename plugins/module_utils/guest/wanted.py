@@ -14,9 +14,11 @@ from typing import Any, Union
 from ..assign.intent import DEVICES_FIELD
 from ..assign.intent import Entry as DriverEntry
 from ..assign.intent import entries_of as drivers_of
+from ..boot.arguments import ARGS_FIELD
+from ..boot.pages import Pages
 from ..core.errors import IntentError, Problem
 from ..core.schema import Field, Schema
-from ..hugepages import PAGES_FIELD
+from ..hugepages import DEFAULT_SIZE_FIELD, PAGES_FIELD, desired_of
 from ..iommu import IOMMU_FIELD
 from ..path import intent as path_intent
 from ..path.intent import GPUS_FIELD, MODE_FIELD, NICS_FIELD, PathIntent
@@ -81,6 +83,7 @@ _OTHERS = (
     PORTS_FIELD,
     DEVICES_FIELD,
     PAGES_FIELD,
+    ARGS_FIELD,
     IOMMU_FIELD,
     REPLACED_FIELD,
 )
@@ -91,7 +94,7 @@ SCHEMA = Schema("libvirt_guest", "guest_", (*_STOP_FIELDS, *PLACING_FIELDS))
 
 @dataclass(frozen=True)
 class Desired:
-    """What the inventory asks for. ``ports``, ``drivers``, ``pages`` and ``iommu`` are what other resources will bring."""
+    """What the inventory asks for. ``ports``, ``drivers``, ``pages``, ``arguments`` and ``iommu`` are what other resources will bring."""
 
     guests: GuestIntent = GuestIntent()
     stop: str = GRACEFUL
@@ -102,7 +105,8 @@ class Desired:
     paths: PathIntent = PathIntent()
     ports: tuple[PortEntry, ...] = ()
     drivers: tuple[DriverEntry, ...] = ()
-    pages: bool = False
+    pages: tuple[Pages, ...] = ()
+    arguments: tuple[str, ...] = ()  # of the kernel
     iommu: bool = False
     replaced: frozenset[str] = frozenset()
     drain: bool = False
@@ -157,6 +161,7 @@ def parse(params: Mapping[str, Any]) -> Desired:
     given = params.get(PORTS_FIELD.name)
     ports = parsed.of(ports_of, given if isinstance(given, (list, tuple)) else [])
     drivers = parsed.of(drivers_of, values[DEVICES_FIELD.name])
+    pages = parsed.of(_pages, values[PAGES_FIELD.name])
     if parsed.problems:
         raise IntentError(dict.fromkeys(parsed.problems))
     if guests is None:
@@ -171,11 +176,16 @@ def parse(params: Mapping[str, Any]) -> Desired:
         paths,
         ports or (),
         drivers or (),
-        bool(values[PAGES_FIELD.name]),
+        pages or (),
+        tuple(values[ARGS_FIELD.name]),
         values[IOMMU_FIELD.name] != "unmanaged",
         frozenset(values[REPLACED_FIELD.name]),
         values["guest_drain"],
     )
+
+
+def _pages(given: Any) -> tuple[Pages, ...]:
+    return desired_of({PAGES_FIELD.name: given, DEFAULT_SIZE_FIELD.name: DEFAULT_SIZE_FIELD.default}).pages
 
 
 _PATHS = (MODE_FIELD.name, GPUS_FIELD.name, NICS_FIELD.name)

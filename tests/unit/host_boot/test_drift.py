@@ -86,9 +86,11 @@ def test_only_what_a_boot_loses_is_kept_and_it_says_the_same_again() -> None:
 
 def test_options_of_another_release_are_refused_by_name() -> None:
     with pytest.raises(IntentError) as caught:
-        site.brought_back({"kernel_hugepage": [], "kernel_args": ["nosmt"], "kernel_hugepages": [{"size": "3G"}]})
+        site.brought_back(
+            {"kernel_hugepage": [], "kernel_args_absent": ["nosmt"], "kernel_hugepages": [{"size": "3G"}]}
+        )
     assert [problem.path for problem in caught.value.problems] == [
-        "kernel_args",
+        "kernel_args_absent",
         "kernel_hugepage",
         "kernel_hugepages[0].size",
     ]
