@@ -143,7 +143,6 @@ SHAPE_FIELDS = (
             "Network of libvirt or bridge of the host that its first interface is on, where it asks for an address by DHCP.",
         ),
     ),
-    Field("networks", "list", ("Further networks.",), default=[], elements="dict"),
     Field("mac", "str", ("MAC address of its first interface. Omitted: derived from its name.",), check=canonical_mac),
     Field("mtu", "int", ("MTU of those of its rails that have none of their own.",), minimum=68),
     RAILS_FIELD,

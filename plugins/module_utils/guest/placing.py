@@ -129,9 +129,6 @@ class _Round:
         there, kept = self.current.domains.get(name), self.records.get(name)
         if there is not None and not is_ours(there) and (kept is None or there.active):
             problems.append(stranger(f"{wish.path}.name", name))
-        if wish.rest["networks"]:
-            fact = "are not made yet: a guest has one network beside its rails"
-            problems.append(Problem(f"{wish.path}.networks", fact, "Leave them out."))
         if kept is not None:
             problems += self._lost(wish, record.placed_in(name, kept))
         self.refused += problems

@@ -249,10 +249,6 @@ def test_two_guests_of_one_partition_are_refused(host: FakeDrivers) -> None:
     assert verdicts(host, asked(pair[0], shape("b", nvswitches="2"), **table)) == ["waits", "waits"]
 
 
-def test_further_networks_are_refused_before_libvirt_is_there(host: FakeDrivers) -> None:
-    assert "guest_shapes[0].networks: are not made yet" in str(refused(host, asked(shape(networks=[{"name": "x"}]))))
-
-
 def test_guests_on_record_count_and_are_not_refused_themselves(tmp_path: Path) -> None:
     """A host with a guest gets another one, and VFs for it: the new one is told whose its devices are."""
     host: FakeGuestHost = with_files(built(tmp_path / "root"), "old", "new")
