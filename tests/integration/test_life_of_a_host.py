@@ -14,6 +14,7 @@ import yaml
 
 from tests.integration.conftest import Node
 from tests.integration.faults import FAULTS, STATE
+from tests.integration.guests import GUESTS, shape
 from tests.integration.runs import ROOT, Run, in_background
 from tests.integration.verdicts import checks_in, checks_of, failed
 
@@ -139,6 +140,24 @@ def test_an_obstacle_is_refused_before_the_first_write(case: str, stock: Node) -
         run = stock.site()
     finally:
         stock.sh(removal)
+    assert_named(run, stock, *words)
+    assert stock.fingerprint() == stock.found
+    stock.state = "stock"
+
+
+TOO_LARGE: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "GPUs": ({"gpus": 5}, ("guest_shapes[0]: the guest does not fit this host", "5 GPUs")),
+    "VFs": ({"vfs_per_gpu": 3}, ("guest_shapes[0]: the guest does not fit this host", "VFs")),
+    "CPUs": ({"vcpus": 3}, ("guest_shapes[0]: the guest does not fit this host", "CPUs")),
+    "memory": ({"memory_gib": 3}, ("guest_shapes[0]: the guest does not fit this host", "pages of 1 GiB")),
+}
+
+
+@pytest.mark.parametrize("case", TOO_LARGE)
+def test_a_guest_that_the_host_can_never_take_is_refused_before_the_first_write(case: str, stock: Node) -> None:
+    """There is no libvirt to ask, there are no VFs and no pages yet."""
+    changes, words = TOO_LARGE[case]
+    run = stock.site(**{**GUESTS, "guest_shapes": [shape(rails=None, mtu=None, **changes)]})
     assert_named(run, stock, *words)
     assert stock.fingerprint() == stock.found
     stock.state = "stock"
