@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,8 @@ GUESTS: dict[str, Any] = yaml.safe_load(
     (ROOT / "inventories/sim-guests/host_vars/node-a.yml").read_text(encoding="utf-8")
 )
 CONSOLE = "/var/log/libvirt/qemu/{}-console.log"
+TOPOLOGY = "/etc/gpudirect/virtualTopology.xml"
+SEED = "mkdir -p /run/seed; mount -o ro,loop /var/lib/libvirt/images/{}-seed.iso /run/seed; cat /run/seed/user-data; umount /run/seed"
 OF_SWITCHES = "0x104c"  # the vendor of QEMU's switches
 STAND_INS, VF = {("0x1b36", "0x0010"), ("0x1b36", "0x0005")}, ("0x8086", "0x10ca")
 
@@ -76,3 +79,18 @@ def macs(node: Node, port: str = "0000:24:00.0") -> list[str]:
     name = node.sh(f"ls /sys/bus/pci/devices/{port}/net").strip()
     (link,) = json.loads(node.sh(f"ip -j -d link show {name}"))
     return [vf["address"] for vf in link["vfinfo_list"]]
+
+
+def assert_topology(node: Node, name: str, report: Report) -> None:
+    """The file for NCCL, as the guest's seed has it, names switch and devices by the addresses that the guest has them at."""
+    files = json.loads(node.sh(SEED.format(name)).partition("\n")[2])["write_files"]
+    root = ET.fromstring(next(one["content"] for one in files if one["path"] == TOPOLOGY))
+    assert set(report.written) >= {TOPOLOGY}
+    (switch,) = [one for one in root.iter("pci") if one.find("pci") is not None]
+    assert report.devices[str(switch.get("busid"))]["vendor"] == OF_SWITCHES
+    below = {str(one.get("busid")): one for one in switch.iterfind("pci")}
+    assert len(below) == 4
+    assert {*below} == {*given(report)}
+    for busid in below:
+        assert str(switch.get("busid")) in above(report.devices[busid]["path"])
+    assert {report.devices[one]["vendor"] for one in below} == {"0x1b36", "0x8086"}

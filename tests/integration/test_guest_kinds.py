@@ -5,6 +5,7 @@ What a guest says of itself comes from its own kernel. The tests are in the orde
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ET
 from collections import Counter
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.integration.guests import (
     OF_SWITCHES,
     VF,
     above,
+    assert_topology,
     domains,
     given,
     inside,
@@ -179,6 +181,37 @@ def test_nothing_is_left_of_networks_and_pools(converged: Node) -> None:
     ]
     converged.sh(f"ip link delete {BRIDGE}; ovs-vsctl del-br {SWITCH}; systemctl stop openvswitch-switch")
     assert converged.site().ok
+    converged.state = "converged"
+
+
+def by_emulation(xml: str) -> str:
+    """The same guest without KVM: its processor is emulated inside the emulated host, which takes minutes and does not end the host."""
+    root = ET.fromstring(xml)
+    root.set("type", "qemu")
+    cpu, features = root.find("cpu"), root.find("features")
+    assert cpu is not None
+    assert features is not None
+    cpu.set("mode", "maximum")
+    for parent, tag in ((cpu, "cache"), (cpu, "maxphysaddr"), (features, "ioapic")):
+        for one in parent.findall(tag):
+            parent.remove(one)
+    return ET.tostring(root, encoding="unicode")
+
+
+def test_ovmf_numbers_the_buses_as_the_topology_file_has_them(converged: Node) -> None:
+    """With KVM, OVMF would end the emulated host (sim/README.md); the firmware and the tree are those of a real guest."""
+    efi = [shape(name="efi", firmware="efi", state="defined")]
+    run = stamp(converged, guest_shapes=efi)
+    assert run.ok, run.text[-4000:]
+    xml = by_emulation(converged.sh("virsh dumpxml --inactive efi"))
+    assert "OVMF" in xml
+    converged.sh(f"cat > /run/efi.xml <<'END'\n{xml}\nEND\nvirsh create /run/efi.xml")
+    report = inside(converged, 1, "efi", limit_s=1500)
+    assert_topology(converged, "efi", report)
+    assert {one["numa_node"] for one in given(report).values()} == {"0"}
+    converged.sh("virsh destroy efi")
+    assert stamp(converged, guest_shapes=[], gpudirect_allow="guest").ok
+    assert domains(converged) == []
     converged.state = "converged"
 
 

@@ -6,9 +6,7 @@ which the host lives through them.
 
 from __future__ import annotations
 
-import json
 import time
-import xml.etree.ElementTree as ET
 from functools import partial
 from typing import Any
 
@@ -16,21 +14,25 @@ import pytest
 
 from tests.integration.booting import ended, said
 from tests.integration.conftest import Node
-from tests.integration.guests import GUESTS, OF_SWITCHES, above, domains, inside, macs, seen, shape, stamp, state
-from tests.integration.runs import in_background
+from tests.integration.guests import (
+    GUESTS,
+    OF_SWITCHES,
+    above,
+    assert_topology,
+    domains,
+    inside,
+    macs,
+    seen,
+    shape,
+    stamp,
+    state,
+)
+from tests.integration.runs import in_background, play
 from tests.integration.verdicts import checks_in, checks_of
 
 pytestmark = pytest.mark.slow
 
 CUTS = 6
-TOPOLOGY = "/etc/gpudirect/virtualTopology.xml"
-SEED = "mkdir -p /run/seed; mount -o ro,loop /var/lib/libvirt/images/g1-seed.iso /run/seed; cat /run/seed/user-data; umount /run/seed"
-
-
-def topology(node: Node) -> str:
-    """The file for NCCL, as the guest's seed has it."""
-    files = json.loads(node.sh(SEED).partition("\n")[2])["write_files"]
-    return str(next(one["content"] for one in files if one["path"] == TOPOLOGY))
 
 
 @pytest.fixture(scope="module")
@@ -78,16 +80,7 @@ def test_a_guest_is_stamped_and_sees_what_it_was_to_have(converged: Node) -> Non
 
 
 def test_the_topology_file_names_devices_as_the_guest_has_them(stamped: Node) -> None:
-    report, text = inside(stamped, 1), topology(stamped)
-    assert set(report.written) >= {TOPOLOGY}
-    root = ET.fromstring(text)
-    (switch,) = [one for one in root.iter("pci") if one.find("pci") is not None]
-    assert report.devices[str(switch.get("busid"))]["vendor"] == OF_SWITCHES
-    below = {str(one.get("busid")): one for one in switch.iterfind("pci")}
-    assert len(below) == 4
-    for busid in below:
-        assert str(switch.get("busid")) in above(report.devices[busid]["path"])
-    assert {report.devices[one]["vendor"] for one in below} == {"0x1b36", "0x8086"}
+    assert_topology(stamped, "g1", inside(stamped, 1))
     stamped.state = "converged"
 
 
@@ -163,6 +156,20 @@ def test_an_image_that_is_another_than_it_should_be_is_no_guests(stamped: Node) 
     assert stamped.sh("virsh domid g1").strip() == number
     assert stamp(stamped).ok
     assert stamp(stamped).host(stamped.name).changed == 0
+    stamped.state = "converged"
+
+
+def test_a_host_that_is_down_holds_up_no_other(stamped: Node) -> None:
+    """node-b has no power; node-a gets its guest back."""
+    stamped.sh("virsh destroy g1")
+    boots = len(seen(stamped))
+    hosts = [stamped.name, "node-b"]
+    run = play("playbooks/guests.yml", stamped.inventory, hosts, variables=GUESTS, tell=stamped.tell)
+    assert not run.ok
+    assert run.host("node-b").unreachable
+    assert run.host(stamped.name).ok
+    assert state(stamped) == "running"
+    inside(stamped, boots + 1)
     stamped.state = "converged"
 
 
