@@ -275,6 +275,10 @@ def _summary(reports: list[Report], allow: Disruption) -> dict[str, Any]:
     return merged
 
 
+def _deferral(one: Mapping[str, str], in_full: bool) -> str:
+    return f"{one['resource']} waits for {one['waits_for']}" + (f" ({one['why']})" if in_full else "")
+
+
 def _sentence(merged: Mapping[str, Any]) -> str:
     if merged["verified"]:
         return "as wanted"
@@ -284,9 +288,9 @@ def _sentence(merged: Mapping[str, Any]) -> str:
             f"{len(merged['blocked'])} of them blocked: " + "; ".join(one["path"] for one in merged["blocked"])
         )
     if merged["deferred"]:
-        parts.append(
-            "deferred: " + "; ".join(f"{one['resource']} waits for {one['waits_for']}" for one in merged["deferred"])
-        )
+        # While rounds go on the next one does it; what is left for another run is told in full.
+        last = not merged["todo"]
+        parts.append("deferred: " + "; ".join(_deferral(one, last) for one in merged["deferred"]))
     if merged["awaiting_consent"]:
         parts.append(
             "left for a run that may disrupt guests: " + "; ".join(one["path"] for one in merged["awaiting_consent"])

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.vela.gpudirect.plugins.module_utils import guest_image, host_boot, libvirt_guest, site, sriov
+from ansible_collections.vela.gpudirect.plugins.module_utils import (
+    guest_image,
+    host_boot,
+    libvirt_guest,
+    libvirt_network,
+    site,
+    sriov,
+)
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.change import Disruption
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.converge import converge
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import ConsentRequired, GpudirectError
@@ -98,12 +105,27 @@ def test_one_list_makes_disk_seed_and_running_guest_in_one_round(host: ImageHost
     predicted = look(ONE, host, check=True)
     assert [one["waits_for"] for one in predicted["deferred"]] == ["guest_image"]
     assert predicted["todo"] == ["guest_image", "libvirt_guest"]
+    assert predicted["msg"].endswith("deferred: libvirt_guest waits for guest_image")
     rounds = settle(ONE, host)
     files = [f"guest_image.base[{BASE}]", "guest_image.disk[train]", "guest_image.seed[train]"]
     assert rounds == [[*files, "libvirt_guest[train].definition", "libvirt_guest[train].state"]]
     assert host.libvirt.domains.kept["train"].live is not None
     assert seed(host)["network-config"]["ethernets"]["rail0"]["match"] == {"macaddress": MACS[0]}
     assert seed(host)["meta-data"]["local-hostname"] == "train"
+
+
+def test_what_is_left_for_another_run_is_told_with_its_reason(host: ImageHost) -> None:
+    """A network that nobody wants any more, with a guest on it: no round of this run does anything about it."""
+    networks = [{"name": "inner", "address": "10.9.0.1/24"}]
+    converge(libvirt_network, {"guest_networks": networks}, host, allow=Disruption.NOTHING, check=False)
+    shaped = {**GUEST, "network": "inner"}
+    settle(site_of(shaped, guest_networks=networks), host)
+    left = look(site_of(shaped), host)
+    assert left["todo"] == []
+    assert left["msg"] == (
+        "deferred: libvirt_network waits for the end of its guests"
+        " (inner: nobody wants it any more, and these guests are on it: train)"
+    )
 
 
 def test_a_run_without_changes_looks_once(host: ImageHost, monkeypatch: pytest.MonkeyPatch) -> None:
