@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Union
 
 from .core.change import Change, Deferred, Plan
 from .core.errors import IntentError, Problem
@@ -20,30 +20,42 @@ from .guest.libvirt import Thing
 from .guest.networks import ACTIVE, BRIDGE, HOSTDEV, NAT, NETWORKS_FIELD, OVS, Network, networks_of, render
 from .guest.owned_xml import parse_xml
 from .guest.things import Things, Wanted
+from .pci import sysfs
+from .pci.select import matches
+from .pci.tree import Function
+from .vf.intent import PORTS_FIELD, Entry, entries_of
 from .vf.links import Links
 from .vf.reach import network_devices, protected
 
-SCHEMA = Schema("libvirt_network", "guest_networks", (NETWORKS_FIELD,))
+# The ports tell which VFs are somebody else's to set up.
+SCHEMA = Schema("libvirt_network", "guest_networks", (NETWORKS_FIELD, PORTS_FIELD))
 _SECTIONS = ("ip", "mtu", "vlan", "virtualport")
+# What libvirt sets itself on a VF that it gives to a guest out of a pool, and gives back after it (src/hypervisor/virhostdev.c).
+_OF_POOLS = ("mac", "vlan")
 # What ip calls a bridge of each kind.
 _KINDS = {BRIDGE: "bridge", OVS: "openvswitch"}
 
 
 @dataclass(frozen=True)
 class Desired:
-    """The networks that the inventory names."""
+    """The networks that the inventory names, and the ports whose VFs ``sriov`` sets up."""
 
     networks: tuple[Network, ...] = ()
+    ports: tuple[Entry, ...] = ()
 
 
 @dataclass(frozen=True)
 class Current:
-    """Networks, domains and network devices of a host; ``protected`` are those that it is reached through, with why."""
+    """Networks, domains and network devices of a host; ``protected`` are those that it is reached through, with why.
+
+    ``ports`` is the entry of ``sriov_ports`` by the network device that it selects, where a pool of VFs is asked for.
+    """
 
     networks: Mapping[str, Thing] = field(default_factory=dict)
     domains: Mapping[str, Thing] = field(default_factory=dict)
     links: Links = field(default_factory=dict)
     protected: Mapping[str, str] = field(default_factory=dict)
+    ports: Mapping[str, Entry] = field(default_factory=dict)
     without: str = ""
     live: bool = True
 
@@ -51,13 +63,20 @@ class Current:
 def parse(params: Mapping[str, Any]) -> Desired:
     """Wanted networks from options; IntentError with every mistake."""
     problems = SCHEMA.parse_all(params)[1]
+    given = params.get(PORTS_FIELD.name)
+    networks: tuple[Network, ...] = ()
+    ports: tuple[Entry, ...] = ()
     try:
         networks = networks_of(right_entries(NETWORKS_FIELD, params))
     except IntentError as error:
         problems += error.problems
+    try:
+        ports = entries_of(given if isinstance(given, (list, tuple)) else [])
+    except IntentError as error:
+        problems += error.problems
     if problems:
-        raise IntentError(problems)
-    return Desired(networks)
+        raise IntentError(dict.fromkeys(problems))
+    return Desired(networks, ports)
 
 
 def read(host: Host, desired: Desired) -> Current:
@@ -66,24 +85,39 @@ def read(host: Host, desired: Desired) -> Current:
         return Current()
     if host.captured:
         return Current(live=False)
+    links = network_devices(host)
+    ports = _selected(host, desired.ports) if any(one.mode == HOSTDEV for one in desired.networks) else {}
+    current = Current({}, {}, links, protected(host, links), ports)
     try:
         networks, domains = libvirt.told(host, libvirt.NETWORKS), libvirt.told(host, libvirt.DOMAINS)
     except libvirt.NotThere as error:
-        return Current(without=error.problems[0].fact)
-    links = network_devices(host)
-    return Current(networks, domains, links, protected(host, links))
+        return replace(current, without=error.problems[0].fact)
+    return replace(current, networks=networks, domains=domains)
+
+
+def _selected(host: Host, ports: Sequence[Entry]) -> dict[str, Entry]:
+    """The entry by the name of each network device of the ports that it selects."""
+    tree = sysfs.read(host)
+    return {name: port for port in ports for one in matches(port.selector, tree) for name in _names(one)}
+
+
+def _names(function: Function) -> tuple[str, ...]:
+    return tuple(one.name for one in function.netdevs)
 
 
 def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     """The changes of all networks."""
     if not desired.networks and not owned:
         return Plan()
-    if not current.live or current.without:
-        waits = "the running host" if not current.live else "kvm"
-        why = current.without or "networks are told by the running libvirt only; this is a captured tree"
-        return Plan(deferred=(Deferred(SCHEMA.name, waits, why),))
+    if not current.live:
+        why = "networks are told by the running libvirt only; this is a captured tree"
+        return Plan(deferred=(Deferred(SCHEMA.name, "the running host", why),))
     active = [one for one in desired.networks if one.state == ACTIVE]
     refused = {one.name: list(_problems(one, current, owned)) for one in active}
+    if current.without:
+        # What speaks against a network is told before anything is installed for it.
+        told = tuple(problem for found in refused.values() for problem in found)
+        return Plan(deferred=(Deferred(SCHEMA.name, "kvm", current.without),), refused=told)
     every = Things(SCHEMA.name, "networks", current.networks, owned, users_of(current.domains), _SECTIONS)
     wanted = [Wanted(one.path, one.name, render(one), {}) for one in active]
     problems = [problem for found in refused.values() for problem in found]
@@ -121,14 +155,26 @@ def _problems(one: Network, current: Current, owned: Mapping[str, Any]) -> Itera
         elif one.pf in current.protected:
             advice = "Take another PF, or move the route or the connection first."
             yield Problem(f"{one.path}.pf", f"{one.pf} must not be touched: {current.protected[one.pf]}", advice)
+        else:
+            yield from _of_pool(one, current.ports.get(one.pf))
     elif one.mode == NAT:
         yield from _of_own_bridge(one, current, owned)
+
+
+def _of_pool(one: Network, port: Union[Entry, None]) -> Iterator[Problem]:
+    """Two owners of the same values would undo each other's work."""
+    set_ = sorted({name for attributes in port.attributes for name in attributes} & {*_OF_POOLS}) if port else []
+    if port is not None and set_:
+        fact = f"{one.pf} is a port of {port.path}, which sets {' and '.join(set_)} of its VFs; libvirt sets them of a VF in a pool"
+        advice = f"Give {port.path}.vf_defaults mac: kept and no vlan, also in its vf, or take a port that no guest's rail is on."
+        yield Problem(f"{one.path}.pf", fact, advice)
 
 
 def _of_own_bridge(one: Network, current: Current, owned: Mapping[str, Any]) -> Iterator[Problem]:
     ours = f"{SCHEMA.name}[{one.name}]" in owned
     there = current.networks.get(one.name)
-    if one.device in current.links and not (ours and there is not None and there.active):
+    known = ours and (bool(current.without) or (there is not None and there.active))
+    if one.device in current.links and not known:
         advice = "Name another bridge for the network."
         yield Problem(f"{one.path}.bridge", f"{one.device} is a network device of this host already", advice)
     network = ipaddress.ip_interface(one.address).network

@@ -10,6 +10,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.integration.conftest import Node
 from tests.integration.guests import (
@@ -28,10 +29,14 @@ from tests.integration.guests import (
     stamp,
     state,
 )
+from tests.integration.runs import ROOT
 
 pytestmark = pytest.mark.slow
 
 PORTS = ("0000:24:00.0", "0000:44:00.0")
+PORTS_WANTED = yaml.safe_load(
+    (ROOT / "inventories/sim/group_vars/gpudirect_hosts/sriov.yml").read_text(encoding="utf-8")
+)["sriov_ports"]
 PLAIN: dict[str, Any] = {"gpus": 0, "vfs_per_gpu": None, "rails": None, "mtu": None}
 BRIDGE, SWITCH = "br-lab", "ovs-lab"
 MAKE = f"""
@@ -148,16 +153,24 @@ def test_a_guest_gets_a_vf_from_a_pool_and_a_pool_of_disks_is_there(converged: N
         'ip -j route show default | grep -o \'"dev":"[^"]*\' | cut -d\'"\' -f4 | sort -u'
     ).split()
     shapes = [shape(name="p1", network="pool", **PLAIN)]
-    refused = stamp(
-        converged, guest_networks=[{"name": "pool", "mode": "hostdev", "pf": managing}], guest_shapes=shapes
-    )
-    assert not refused.ok
-    assert f"guest_networks[0].pf: {managing} must not be touched" in refused.host(converged.name).message
-    wanted = {
+    wanted: dict[str, Any] = {
         "guest_networks": [{"name": "pool", "mode": "hostdev", "pf": pf}],
         "guest_pools": [{"name": "fast", "path": "/srv/fast"}],
         "guest_shapes": shapes,
     }
+    for device, said in (
+        (managing, "must not be touched"),
+        (pf, "is a port of sriov_ports[1], which sets mac and vlan"),
+    ):
+        wrong = {**wanted, "guest_networks": [{"name": "pool", "mode": "hostdev", "pf": device}]}
+        refused = stamp(converged, **wrong)
+        assert not refused.ok
+        assert f"guest_networks[0].pf: {device} {said}" in refused.host(converged.name).message
+        assert refused.done(converged.name) == []
+    # The VFs of this port get their addresses from libvirt then.
+    (first, second) = PORTS_WANTED
+    wanted["sriov_ports"] = [first, {**second, "vf_defaults": {"mac": "kept", "trust": False}, "vf": {}}]
+    assert converged.site(**{**GUESTS, **wanted, "guest_shapes": [], "guest_networks": []}).ok
     run = stamp(converged, **wanted)
     assert run.ok, run.text[-4000:]
     report = inside(converged, 1, "p1")

@@ -26,7 +26,7 @@ from ..pci.tree import Function, Sriov, Tree
 from ..vf.intent import Entry as Port
 from .found import Current
 from .placed import HostNode, Shape
-from .stock import Selection, selection_of
+from .stock import Selection, in_pool, selection_of
 from .wanted import Desired
 
 _VFIO = "vfio-pci"
@@ -114,7 +114,7 @@ class _Devices:
 
     def host(self, nodes: tuple[HostNode, ...]) -> Converged:
         """The host with its devices ready for guests, each in a group of its own."""
-        tree, chosen = self.machine.tree, selection_of(self.machine, self.desired.paths)
+        tree, chosen = self.machine.tree, selection_of(self.machine, self.desired.paths, self.desired.pools)
         functions = dict(tree.functions)
         for address in (*chosen.gpus, *chosen.nvswitches):
             functions[address] = self._ready(functions[address], self._bound.get(address, _VFIO))
@@ -141,6 +141,8 @@ class _Devices:
                 meant |= {one.address for one in matches(selector.vfs_of, tree)}
         untold = any(not matches(selector.vfs_of or selector, tree) for selector in given)
         for one in tree:
+            if in_pool(self.machine, one.address, self.desired.pools):
+                continue
             if one.is_pf and (untold or one.address in meant or (not given and self._may_become_one(one))):
                 yield one
 

@@ -87,7 +87,7 @@ NETWORKS_FIELD = Field(
             "str",
             (
                 "V(nat): a network of its own behind the host; V(bridge): an existing bridge of the kernel; V(ovs): one of Open vSwitch;",
-                "V(hostdev): each guest gets any free VF of a PF, which libvirt chooses (so not for VFs that belong to a GPU).",
+                "V(hostdev): each guest gets any free VF of a PF, which libvirt chooses; no GPU's VF comes from that PF then.",
             ),
             default=NAT,
             choices=(NAT, BRIDGE, HOSTDEV, OVS),

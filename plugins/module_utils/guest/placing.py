@@ -171,7 +171,7 @@ class _Round:
             self.current.nodes, [one for one in (*running, *leaving) if self._runs(one.shape.name)]
         )
         guests = self.desired.guests
-        selection = placement.selection_of(self.current.machine, self.desired.paths)
+        selection = placement.selection_of(self.current.machine, self.desired.paths, self.desired.pools)
         answers = placement.place(
             self.current.machine, nodes, [wish.shape for wish in wishes.values()], [*ours, *self._strangers()],
             placement.Selection(selection.gpus, selection.vfs, selection.nvswitches, partitions=guests.partitions),

@@ -9,7 +9,7 @@ A device is given away by its IOMMU group: VFIO opens a group for one guest, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..core.change import Unreadable
@@ -40,17 +40,23 @@ class Selection:
     partitions: Mapping[str, tuple[Address, ...]] = field(default_factory=dict, hash=False)
 
 
-def selection_of(machine: Machine, intent: PathIntent) -> Selection:
-    """The GPUs and VFs that ``p2p`` judges, and all NVSwitches."""
+def selection_of(machine: Machine, intent: PathIntent, pools: Container[str] = ()) -> Selection:
+    """The GPUs and VFs that ``p2p`` judges, and all NVSwitches. ``pools`` are PFs, by network device, whose VFs libvirt gives out."""
     devices = devices_of(machine, intent)
     switches = [
         one for one in machine.tree.functions.values() if one.vendor == NVIDIA and one.class_code >> 8 == _NVSWITCH
     ]
     return Selection(
         tuple(one.address for one in devices.gpus),
-        tuple(one.address for one in devices.vfs),
+        tuple(one.address for one in devices.vfs if not in_pool(machine, one.physfn, pools)),
         tuple(one.address for one in in_order(switches)),
     )
+
+
+def in_pool(machine: Machine, pf: Address | None, pools: Container[str]) -> bool:
+    """Whether the VFs of a PF are libvirt's to give out."""
+    function = None if pf is None else machine.tree.get(pf)
+    return function is not None and any(one.name in pools for one in function.netdevs)
 
 
 @dataclass

@@ -28,7 +28,7 @@ from ..vf.intent import Entry as PortEntry
 from ..vf.intent import entries_of as ports_of
 from . import intent
 from .intent import GuestIntent, Wish
-from .networks import NETWORKS_FIELD
+from .networks import HOSTDEV, NETWORKS_FIELD
 
 RUNNING, DEFINED, GONE = "running", "defined", intent.GONE
 GRACEFUL, FORCE = "graceful", "force"
@@ -102,6 +102,7 @@ class Desired:
     folder: str = "/var/lib/libvirt/images"
     emulator: str = ""
     networks: frozenset[str] = frozenset()  # those that libvirt_network makes
+    pools: frozenset[str] = frozenset()  # PFs, by network device, whose VFs libvirt gives out
     paths: PathIntent = PathIntent()
     ports: tuple[PortEntry, ...] = ()
     drivers: tuple[DriverEntry, ...] = ()
@@ -166,13 +167,15 @@ def parse(params: Mapping[str, Any]) -> Desired:
         raise IntentError(dict.fromkeys(parsed.problems))
     if guests is None:
         raise AssertionError
+    networks = [one for one in values[NETWORKS_FIELD.name] or () if one["state"] != GONE]
     return Desired(
         guests,
         values["guest_stop"],
         values["guest_stop_timeout_s"],
         values["guest_image_folder"],
         values["guest_emulator"] or "",
-        frozenset(one["name"] for one in values[NETWORKS_FIELD.name] or () if one["state"] != GONE),
+        frozenset(one["name"] for one in networks),
+        frozenset(one["pf"] for one in networks if one["mode"] == HOSTDEV),
         paths,
         ports or (),
         drivers or (),

@@ -23,6 +23,7 @@ POOL: dict[str, Any] = {"resource": libvirt_pool}
 INNER = {"name": "inner", "address": "10.9.0.1/24", "dhcp": ["10.9.0.10", "10.9.0.99"]}
 LINKS = [
     {"ifname": "eno1", "mtu": 1500, "link_type": "ether", "addr_info": [{"local": "192.0.2.7", "scope": "global"}]},
+    {"ifname": "ens0f0np0", "mtu": 9000, "link_type": "ether"},
     {"ifname": "ens1f0np0", "mtu": 9000, "link_type": "ether"},
     {"ifname": "br0", "mtu": 1500, "link_type": "ether", "linkinfo": {"info_kind": "bridge"}},
     {"ifname": "ovs0", "mtu": 1500, "link_type": "ether", "linkinfo": {"info_kind": "openvswitch"}},
@@ -202,6 +203,80 @@ def test_one_mistake_in_a_network_hides_no_other() -> None:
 )
 def test_networks_that_do_not_meet_are_taken(other: dict[str, Any]) -> None:
     assert len(libvirt_network.parse(networks(INNER, other)).networks) == 2
+
+
+POOL_OF_VFS = {"name": "any", "mode": "hostdev", "pf": "ens1f0np0"}
+
+
+@pytest.mark.parametrize(
+    ("port", "set_"),
+    [
+        ({"vfs": 2}, "mac"),
+        ({"vfs": 2, "vf_defaults": {"mac": "kept", "vlan": 0}}, "vlan"),
+        (
+            {"vfs": 2, "vf_defaults": {"mac": "kept"}, "vf": {1: {"mac": "02:00:00:00:00:01", "vlan": 7}}},
+            "mac and vlan",
+        ),
+    ],
+)
+def test_a_pool_and_a_port_that_set_the_same_of_vfs_are_refused(
+    host: FakeGuestHost, port: dict[str, Any], set_: str
+) -> None:
+    ports = {"sriov_ports": [{"select": {"vendor": "15b3"}, **port}]}
+    said = failing(HostRefused, {**networks(POOL_OF_VFS), **ports}, host, **NET)
+    assert said.startswith(
+        f"guest_networks[0].pf: ens1f0np0 is a port of sriov_ports[0], which sets {set_} of its VFs; libvirt sets them"
+    )
+
+
+@pytest.mark.parametrize("port", [{"vfs": 2, "vf_defaults": {"mac": "kept", "trust": True}}, {"vfs": 0}])
+def test_a_pool_of_vfs_whose_addresses_are_left_is_taken(host: FakeGuestHost, port: dict[str, Any]) -> None:
+    settle({**networks(POOL_OF_VFS), "sriov_ports": [{"select": {"vendor": "15b3"}, **port}]}, host, **NET)
+
+
+def test_vfs_of_a_pool_are_no_gpus(host: FakeGuestHost) -> None:
+    """libvirt may give any of them to a guest at any time."""
+    settle(guests(shape()), with_files(host))
+    (near,) = pfs_of(host, "train")
+    settle(guests(), host)
+    pool = {**POOL_OF_VFS, "pf": near}
+    settle(networks(pool), host, **NET)
+    settle(guests(shape(), **networks(pool)), with_files(host))
+    (far,) = pfs_of(host, "train")
+    assert {near, far} == {"ens0f0np0", "ens1f0np0"}
+    both = networks(pool, {**POOL_OF_VFS, "name": "other", "pf": far})
+    assert "VFs" in failing(HostRefused, guests(shape("late"), **both), host, "guest")
+
+
+def pfs_of(host: FakeGuestHost, name: str) -> set[str]:
+    """The network devices whose VFs a guest has."""
+    root = ET.fromstring(ET.tostring(host.libvirt.domains.kept[name].live))
+    found = set()
+    for one in root.iterfind("devices/hostdev/source/address"):
+        place = "{domain}:{bus}:{slot}.{function}".format(
+            **{key: value.removeprefix("0x") for key, value in one.attrib.items()}
+        )
+        folder = host.path(f"/sys/bus/pci/devices/{place}/physfn/net")
+        found |= {device.name for device in folder.iterdir()} if folder.exists() else set()
+    return found
+
+
+def test_what_speaks_against_a_network_is_told_before_libvirt_is_there(host: FakeGuestHost) -> None:
+    host.libvirt.there = False
+    wrong = networks({"name": "a", "mode": "bridge", "bridge": "eno1"}, {"name": "b", "mode": "hostdev", "pf": "eno1"})
+    said = failing(HostRefused, wrong, host, **NET)
+    assert "guest_networks[0].bridge: eno1 is no bridge of this kind" in said
+    assert "guest_networks[1].pf: eno1 must not be touched" in said
+
+
+def test_the_bridge_of_a_network_on_record_is_no_strangers_while_libvirt_is_away(host: FakeGuestHost) -> None:
+    settle(networks(INNER), host, **NET)
+    host.links = json.dumps(
+        [*LINKS, {"ifname": "vg-inner", "mtu": 1500, "link_type": "ether", "linkinfo": {"info_kind": "bridge"}}]
+    )
+    host.libvirt.there = False
+    report = run(networks(INNER), host, **NET)
+    assert [one.waits_for for one in report.plan.deferred] == ["kvm"]
 
 
 def test_a_pool_is_made_with_its_folder_and_goes_with_it_when_that_is_empty(host: FakeGuestHost) -> None:
