@@ -109,7 +109,7 @@ def test_processor_time_of_what_has_ended_is_counted() -> None:
     before = family_cpu_s(os.getpid())
     spin = "import time\nwhile time.process_time() < 0.3: pass"
     subprocess.run([sys.executable, "-c", spin], check=True)
-    assert family_cpu_s(os.getpid()) - before >= 0.29
+    assert family_cpu_s(os.getpid()) - before > 0.25  # the kernel tells it in ticks of 10 ms
 
 
 def test_user_space_is_what_systemd_says() -> None:
