@@ -112,7 +112,7 @@ def test_verification_passes_with_a_guest(stamped: Node) -> None:
     [
         ({"vcpus": 9}, ("guest_shapes[1]", "has too few CPUs", "wanted 9", "Lower vcpus")),
         ({"gpus": 4}, ("guest_shapes[1]", "GPUs", "g1")),
-        ({"memory_gib": 2}, ("guest_shapes[1]", "does not fit this host", "pages of 1 GiB")),
+        ({"memory_gib": 2}, ("guest_shapes[1]", "does not fit this host", "pages of 1024 MiB")),
         ({"vfs_per_gpu": 2}, ("guest_shapes[1]", "does not fit this host", "VFs")),
         ({"image": "none"}, ("guest_shapes[1].image", "guest_images")),
         ({"name": "G1"}, ("guest_shapes[1].name", "is the name of guest_shapes[0]", "alike")),

@@ -149,7 +149,7 @@ TOO_LARGE: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "GPUs": ({"gpus": 5}, ("guest_shapes[0]: the guest does not fit this host", "5 GPUs")),
     "VFs": ({"vfs_per_gpu": 3}, ("guest_shapes[0]: the guest does not fit this host", "VFs")),
     "CPUs": ({"vcpus": 3}, ("guest_shapes[0]: the guest does not fit this host", "CPUs")),
-    "memory": ({"memory_gib": 3}, ("guest_shapes[0]: the guest does not fit this host", "pages of 1 GiB")),
+    "memory": ({"memory_gib": 3}, ("guest_shapes[0]: the guest does not fit this host", "pages of 1024 MiB")),
 }
 
 
