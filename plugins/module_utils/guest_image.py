@@ -275,12 +275,17 @@ def _gone(desired: Desired, owned: Mapping[str, Any]) -> set[str]:
 
 def _base(image: Image, current: Current, record: Mapping[str, Any] | None) -> list[Change]:
     name = f"{BASE}[{image.path}]"
-    if current.files[image.path] is not None and record and "format" in record:
+    known = record if record and current.files[image.path] is not None and "format" in record else None
+    if known and image.sha256 in ("", known.get("sha256")):
         return []
-    why = "guests' disks are layers over it"
+    step = Obtain(name, image.path, image.url, image.sha256)
     after = image.url or image.path
+    if known:
+        # What it was found to be stays on record: a digest that is wrong makes no other file of it.
+        kept = {key: value for key, value in known.items() if key not in ("resource", "boot")}
+        return [Change(name, "on record", after, "it is to have this digest", step=step, remember={name: kept})]
     remember = {name: {"before": None, "path": image.path, "ours": bool(image.url)}}
-    return [Change(name, None, after, why, step=Obtain(name, image.path, image.url, image.sha256), remember=remember)]
+    return [Change(name, None, after, "guests' disks are layers over it", step=step, remember=remember)]
 
 
 def _disk(disk: Disk, current: Current, record: Mapping[str, Any] | None) -> list[Change]:

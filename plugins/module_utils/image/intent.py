@@ -139,5 +139,10 @@ def _image(path: str, one: Mapping[str, Any], folder: str, images: dict[str, Ima
     elif name:
         sha256 = one.get("sha256") or ""
         place = one.get("path") or f"{folder}/gpudirect-{name}-{sha256[:16]}.img"
+        twin = next((other for other in images.values() if other.path == place), None)
+        if twin is not None:
+            problems.append(
+                Problem(f"{path}.path", f"is that of image {twin.name} too", "Name one of them.", repr(place))
+            )
         images[name] = Image(name, place, one.get("url") or "", sha256)
     return problems

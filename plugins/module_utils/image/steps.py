@@ -110,7 +110,8 @@ def _obtain(step: Obtain, host: Host) -> dict[str, Any]:
     status = host.status(step.path)
     if not isinstance(status, Status):
         raise HostRefused([Problem(step.path, "is not there", "Put the image there, or give its URL.")])
-    return {**known, "size": status.size, "mtime_ns": status.mtime_ns}
+    checked = {"sha256": step.sha256} if step.sha256 else {}
+    return {**known, **checked, "size": status.size, "mtime_ns": status.mtime_ns}
 
 
 def _require_digest(step: Obtain, host: Host) -> None:

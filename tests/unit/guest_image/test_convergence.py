@@ -159,6 +159,23 @@ def test_an_image_that_lies_there_is_used_and_never_removed(host: ImageHost) -> 
     assert host.text("/srv/noble.img") == UBUNTU
 
 
+def test_a_digest_that_comes_later_is_looked_at(host: ImageHost) -> None:
+    """The image is on record already, from a time at which the inventory told no digest or another one."""
+    host.put("/srv/noble.img", UBUNTU)
+    lying = {"name": "noble", "path": "/srv/noble.img"}
+    go(host, {**ONE, "guest_images": [lying]})
+    wrong = {**ONE, "guest_images": [{**lying, "sha256": "0" * 64}]}
+    before = json.loads(host.text(RECORD))["records"]
+    for _again in range(2):
+        with pytest.raises(GpudirectError, match=r"/srv/noble.img: is another file than the wanted one .found sha256:"):
+            go(host, wrong)
+    assert json.loads(host.text(RECORD))["records"] == before
+    right = {**ONE, "guest_images": [{**lying, "sha256": digest(UBUNTU)}]}
+    assert [change.path for change in go(host, right).plan.changes] == ["guest_image.base[/srv/noble.img]"]
+    for intent in (right, {**ONE, "guest_images": [lying]}):
+        assert go(host, intent).plan.empty
+
+
 def test_tools_that_are_missing_are_waited_for(host: ImageHost) -> None:
     host.path("/usr/bin/qemu-img").unlink()
     assert [entry.waits_for for entry in go(host, ONE).plan.deferred] == ["qemu-img"]
@@ -248,6 +265,10 @@ def test_a_disk_smaller_than_its_image(host: ImageHost) -> None:
         ({"guest_images": [{**IMAGE, "url": "file:///etc/shadow"}]}, "is no address of a file"),
         ({"guest_images": [{**IMAGE, "url": "https://me:secret@host/a"}]}, "is no address of a file"),
         ({"guest_images": [IMAGE, IMAGE]}, "is that of another image"),
+        (
+            {"guest_images": [{"name": "a", "path": "/srv/a"}, {"name": "b", "path": "/srv/a"}]},
+            r"guest_images\[1\]\.path: is that of image a too",
+        ),
         ({"guest_images": [{**IMAGE, "sha256": "abc"}]}, "is no SHA-256"),
         (with_guest(image="other"), r"names no image of guest_images \(found 'other', wanted noble\)"),
         (with_guest(name="../x"), "is no name for a guest"),
