@@ -217,6 +217,10 @@ class _Files:
             ):
                 advice = "Put back the file of before: disks are layers over it, and any other makes them unreadable."
                 yield Problem(image.path, "was written to since it was verified", advice)
+            elif status is not None and image.sha256 and record.get("sha256", image.sha256) != image.sha256:
+                advice = "Correct the digest, or give the new image a path of its own: disks are layers over this file."
+                found, asked = f"sha256:{record['sha256']}", f"sha256:{image.sha256}"
+                yield Problem(image.path, "is another file than the wanted one", advice, found, asked)
             if status is None and not image.url:
                 yield Problem(image.path, "is not there", "Put the image there, or give its URL.")
 

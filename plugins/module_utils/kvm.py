@@ -98,7 +98,7 @@ def read(host: Host, desired: Desired) -> Current:
         tuning.mounted(host),
         system.text_of(host, conf.PATH),
         resources.read(host) if desired.isolate else (),
-        tuple(sorted(path for name in _THROUGH_LIBVIRT for path in owned.of(name))),
+        tuple(path for name in _THROUGH_LIBVIRT for path in sorted(owned.of(name))),
     )
 
 
@@ -118,7 +118,7 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     refused = list(_refusals(desired, current)) if desired.managed else []
     if refused:
         raise HostRefused(refused)
-    if not desired.managed and current.needed_by and not current.missing:
+    if not desired.managed and current.needed_by and _has_libvirt(current.units):
         return _kept_for_guests(current, owned)
     waits = bool(current.missing) and desired.managed
     wanted: list[Change] = []
@@ -134,13 +134,27 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
     return Plan(tuple(changes), tuple(deferred), (), tuple(_notes(desired, current)))
 
 
+def _has_libvirt(units: Mapping[str, system.Unit]) -> bool:
+    return any(units[name].there for name in (system.MONOLITHIC[0], system.MODULAR))
+
+
 def _kept_for_guests(current: Current, owned: Mapping[str, Any]) -> Plan:
-    """Guests are ended and removed through libvirt, under the settings that they run with; all that goes once they are gone."""
-    names = [name for name in _sockets(current.units) if f"kvm.daemon[{name}]" in owned]
+    """Guests are ended and removed through libvirt, under the settings that they run with; all that goes once they are gone.
+
+    A daemon of ours that somebody has stopped is started for it; where none is ours and none runs, whatever answers for libvirt here.
+    """
+    sockets = _sockets(current.units)
+    ours = [
+        name for name in (system.MONOLITHIC[0], *system.SOCKETS, system.LOG_SOCKET) if f"kvm.daemon[{name}]" in owned
+    ]
+    names = [name for name in ours if current.units[name].there]
+    if not any(current.units[unit].runs for name in (*sockets, *names) for unit in (name, _service(name))):
+        names = list(dict.fromkeys((*names, *sockets)))
     changes = [change for name in names for change in _daemon(name, current.units)]
-    more = f" and {len(current.needed_by) - 1} more" if len(current.needed_by) > 1 else ""
-    why = f"{current.needed_by[0]}{more} is removed through libvirt first"
-    return Plan(tuple(changes), (Deferred("kvm", "libvirt_guest", why.replace(" is ", " are ") if more else why),))
+    first, *others = current.needed_by
+    more = f" and {len(others)} more are" if others else " is"
+    why = f"{first}{more} on record: it goes through libvirt, which stays for it"
+    return Plan(tuple(changes), (Deferred("kvm", first.partition("[")[0], why),))
 
 
 def _rank(name: str) -> int:

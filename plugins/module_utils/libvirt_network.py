@@ -16,13 +16,15 @@ from .core.host import Host
 from .core.owned import Owned
 from .core.schema import Schema, right_entries
 from .guest import libvirt, things
+from .guest.found import devices_of
 from .guest.libvirt import Thing
 from .guest.networks import ACTIVE, BRIDGE, HOSTDEV, NAT, NETWORKS_FIELD, OVS, Network, networks_of, render
 from .guest.owned_xml import parse_xml
 from .guest.things import Things, Wanted
 from .pci import sysfs
+from .pci.address import Address
 from .pci.select import matches
-from .pci.tree import Function
+from .pci.tree import Tree
 from .vf.intent import PORTS_FIELD, Entry, entries_of
 from .vf.links import Links
 from .vf.reach import network_devices, protected
@@ -48,7 +50,8 @@ class Desired:
 class Current:
     """Networks, domains and network devices of a host; ``protected`` are those that it is reached through, with why.
 
-    ``ports`` is the entry of ``sriov_ports`` by the network device that it selects, where a pool of VFs is asked for.
+    ``ports`` is the entry of ``sriov_ports`` by the network device that it selects, and ``vfs`` are those of each PF, likewise by
+    its network device; both only where a pool of VFs is asked for.
     """
 
     networks: Mapping[str, Thing] = field(default_factory=dict)
@@ -56,6 +59,7 @@ class Current:
     links: Links = field(default_factory=dict)
     protected: Mapping[str, str] = field(default_factory=dict)
     ports: Mapping[str, Entry] = field(default_factory=dict)
+    vfs: Mapping[str, frozenset[Address]] = field(default_factory=dict)
     without: str = ""
     live: bool = True
 
@@ -86,8 +90,10 @@ def read(host: Host, desired: Desired) -> Current:
     if host.captured:
         return Current(live=False)
     links = network_devices(host)
-    ports = _selected(host, desired.ports) if any(one.mode == HOSTDEV for one in desired.networks) else {}
-    current = Current({}, {}, links, protected(host, links), ports)
+    current = Current({}, {}, links, protected(host, links))
+    if any(one.mode == HOSTDEV for one in desired.networks):
+        tree = sysfs.read(host)
+        current = replace(current, ports=_selected(tree, desired.ports), vfs=_vfs(tree))
     try:
         networks, domains = libvirt.told(host, libvirt.NETWORKS), libvirt.told(host, libvirt.DOMAINS)
     except libvirt.NotThere as error:
@@ -95,14 +101,19 @@ def read(host: Host, desired: Desired) -> Current:
     return replace(current, networks=networks, domains=domains)
 
 
-def _selected(host: Host, ports: Sequence[Entry]) -> dict[str, Entry]:
+def _selected(tree: Tree, ports: Sequence[Entry]) -> dict[str, Entry]:
     """The entry by the name of each network device of the ports that it selects."""
-    tree = sysfs.read(host)
-    return {name: port for port in ports for one in matches(port.selector, tree) for name in _names(one)}
+    return {device.name: port for port in ports for one in matches(port.selector, tree) for device in one.netdevs}
 
 
-def _names(function: Function) -> tuple[str, ...]:
-    return tuple(one.name for one in function.netdevs)
+def _vfs(tree: Tree) -> dict[str, frozenset[Address]]:
+    """The VFs by the name of each network device of their PF."""
+    return {
+        device.name: frozenset(vf.address for vf in tree.vfs(one))
+        for one in tree
+        if one.is_pf
+        for device in one.netdevs
+    }
 
 
 def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
@@ -131,25 +142,37 @@ def apply(change: Change, host: Host) -> None:
 
 
 def users_of(domains: Mapping[str, Thing]) -> dict[str, list[str]]:
-    """The running guests by the network that they are on."""
+    """The running guests by the network that they are on.
+
+    What runs tells the VF that a guest has of a pool, and no pool any more (libvirt's virDomainNetDefFormat): its definition does.
+    """
     found: dict[str, list[str]] = {}
     for name, thing in sorted(domains.items()):
-        if thing.live:
-            for source in parse_xml(name, thing.live).iterfind("devices/interface/source[@network]"):
-                found.setdefault(source.get("network", ""), []).append(name)
+        for network in sorted(_networks_of(thing)) if thing.live else ():
+            found.setdefault(network, []).append(name)
     return found
+
+
+def _networks_of(thing: Thing) -> set[str]:
+    documents = (parse_xml(thing.name, xml) for xml in (thing.live, thing.inactive) if xml)
+    sources = (one for root in documents for one in root.iterfind("devices/interface/source[@network]"))
+    return {source.get("network", "") for source in sources}
 
 
 def _problems(one: Network, current: Current, owned: Mapping[str, Any]) -> Iterator[Problem]:
     """What of the host speaks against a network."""
     if one.mode in _KINDS:
         link = current.links.get(one.bridge)
+        if link is None and current.without:
+            return  # a boot or a driver of this run may still bring it
         if link is None or link.kind != _KINDS[one.mode]:
             found = "no such device" if link is None else link.kind or "a device with hardware of its own"
             advice = "Have who manages the host's network make it: it is not built over a device that may be in use."
             fact = f"{one.bridge} is no bridge of this kind"
             yield Problem(f"{one.path}.bridge", fact, advice, found, _KINDS[one.mode])
     elif one.mode == HOSTDEV:
+        if one.pf not in current.links and current.without:
+            return
         if one.pf not in current.links:
             yield Problem(f"{one.path}.pf", f"{one.pf} is not on this host", "Name the network device of a PF.")
         elif one.pf in current.protected:
@@ -157,6 +180,7 @@ def _problems(one: Network, current: Current, owned: Mapping[str, Any]) -> Itera
             yield Problem(f"{one.path}.pf", f"{one.pf} must not be touched: {current.protected[one.pf]}", advice)
         else:
             yield from _of_pool(one, current.ports.get(one.pf))
+            yield from _held(one, current)
     elif one.mode == NAT:
         yield from _of_own_bridge(one, current, owned)
 
@@ -168,6 +192,17 @@ def _of_pool(one: Network, port: Union[Entry, None]) -> Iterator[Problem]:
         fact = f"{one.pf} is a port of {port.path}, which sets {' and '.join(set_)} of its VFs; libvirt sets them of a VF in a pool"
         advice = f"Give {port.path}.vf_defaults mac: kept and no vlan, also in its vf, or take a port that no guest's rail is on."
         yield Problem(f"{one.path}.pf", fact, advice)
+
+
+def _held(one: Network, current: Current) -> Iterator[Problem]:
+    """Libvirt gives out the VFs of a pool without a look at which of them a guest has by its address."""
+    vfs = current.vfs.get(one.pf, frozenset())
+    for name, thing in sorted(current.domains.items()):
+        taken = {*devices_of(thing.inactive), *devices_of(thing.live)} & vfs
+        if taken and one.name not in _networks_of(thing):
+            fact = f"VFs of {one.pf} are guest {name}'s own"
+            advice = "Take another PF, or remove that guest first."
+            yield Problem(f"{one.path}.pf", fact, advice, found=", ".join(map(str, sorted(taken))))
 
 
 def _of_own_bridge(one: Network, current: Current, owned: Mapping[str, Any]) -> Iterator[Problem]:

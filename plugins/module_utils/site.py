@@ -202,7 +202,8 @@ def require_capture(host: Host) -> None:
     raise UnreadableState([Problem(ROOT_FIELD.name, fact, advice, found=host.root, wanted=wanted)])
 
 
-MAX_ROUNDS = 4
+# The longest way seen takes four: a daemon is started, guests go, their networks, then what was for them; and a reboot may be left.
+MAX_ROUNDS = 6
 
 
 def look(intent: Mapping[str, Any], host: Host, *, check: bool, previous: Mapping[str, Any]) -> dict[str, Any]:

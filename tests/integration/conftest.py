@@ -25,7 +25,7 @@ KEEP = os.environ.get("GPUDIRECT_KEEP_RACK") == "1"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: not in the default set; ./test --full runs it (GPUDIRECT_SLOW=1)")
+    config.addinivalue_line("markers", "slow: not in the default set; the stage slow-rack of ./test --full runs it")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -174,6 +174,10 @@ def test_a_digest_that_comes_later_is_looked_at(host: ImageHost) -> None:
     assert [change.path for change in go(host, right).plan.changes] == ["guest_image.base[/srv/noble.img]"]
     for intent in (right, {**ONE, "guest_images": [lying]}):
         assert go(host, intent).plan.empty
+    host.commands.clear()
+    with pytest.raises(HostRefused, match="is another file than the wanted one"), host.only_read():
+        go(host, wrong, check=True)
+    assert "sha256sum" not in [done.argv[0] for done in host.commands]
 
 
 def test_tools_that_are_missing_are_waited_for(host: ImageHost) -> None:

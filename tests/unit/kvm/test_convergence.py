@@ -132,15 +132,15 @@ def test_what_guests_need_stays_until_they_are_gone(host: KvmHost) -> None:
     for paths_, said in (
         (
             ("libvirt_guest[train]", "libvirt_network[inner]"),
-            "libvirt_guest[train] and 1 more are removed through libvirt",
+            "libvirt_guest[train] and 1 more are on record",
         ),
-        (("libvirt_network[inner]",), "libvirt_network[inner] is removed through libvirt first"),
+        (("libvirt_network[inner]",), "libvirt_network[inner] is on record"),
     ):
         put_on_record(host, *paths_)
         for check in (True, False):
             report = go(host, {}, check=check)
             assert [(told.waits_for, told.why[: len(said)]) for told in report.plan.deferred] == [
-                ("libvirt_guest", said)
+                (paths_[0].partition("[")[0], said)
             ]
             assert not report.plan.changes
             assert not report.verified
@@ -164,10 +164,30 @@ def test_a_daemon_that_guests_go_through_is_started_again(tmp_path: Path) -> Non
 def test_records_of_guests_hold_nothing_up_where_libvirt_is_gone(host: KvmHost) -> None:
     go(host, MANAGED)
     put_on_record(host, "libvirt_guest[train]")
-    host.path("/usr/bin/qemu-img").unlink()
+    host.path("/usr/bin/xorriso").unlink()  # which no guest is reached by
+    report = go(host, {})
+    assert [told.waits_for for told in report.plan.deferred] == ["libvirt_guest"]
+    assert not report.plan.changes
+    # As a package manager takes them away.
+    for unit in ("libvirtd.socket", "virtqemud.socket"):
+        if (file := host.path(f"/{kvm_hosts.VENDOR}/{unit}")).exists():
+            host.run(["systemctl", "disable", unit])
+            host.run(["systemctl", "stop", unit])
+            file.unlink()
     report = go(host, {})
     assert not report.plan.deferred
     assert "kvm.files" in paths(report)
+
+
+def test_a_daemon_of_the_distribution_that_was_stopped_is_started_for_guests(tmp_path: Path) -> None:
+    host = kvm_hosts.build(tmp_path / "root", "debian")
+    go(host, MANAGED)
+    put_on_record(host, "libvirt_guest[train]")
+    for unit in sorted(live(host)["running"]):
+        host.run(["systemctl", "stop", unit])
+    report = go(host, {})
+    assert {"kvm.daemon[libvirtd.socket]"} <= {*paths(report)}
+    assert "libvirtd.socket" in live(host)["running"]
 
 
 def test_what_somebody_set_since_is_left_when_the_intent_goes(host: KvmHost) -> None:

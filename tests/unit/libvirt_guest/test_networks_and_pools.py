@@ -234,6 +234,26 @@ def test_a_pool_of_vfs_whose_addresses_are_left_is_taken(host: FakeGuestHost, po
     settle({**networks(POOL_OF_VFS), "sriov_ports": [{"select": {"vendor": "15b3"}, **port}]}, host, **NET)
 
 
+def test_a_guest_on_a_pool_keeps_it(host: FakeGuestHost) -> None:
+    """What runs tells a VF and no pool."""
+    settle(networks(POOL_OF_VFS), host, **NET)
+    plain = shape(gpus=0, network="any")
+    settle(guests(plain, **networks(POOL_OF_VFS)), with_files(host))
+    live = host.libvirt.domains.kept["train"].live
+    assert live is not None
+    assert live.find("devices/interface/source[@network]") is None
+    report = run({}, host, "host", **NET)
+    assert not report.plan.changes
+    assert "these guests are on it: train" in report.plan.deferred[0].why
+
+
+def test_a_pool_on_a_port_whose_vfs_a_guest_has_is_refused(host: FakeGuestHost) -> None:
+    settle(guests(shape()), with_files(host))
+    (near,) = pfs_of(host, "train")
+    said = failing(HostRefused, networks({**POOL_OF_VFS, "pf": near}), host, **NET)
+    assert said.startswith(f"guest_networks[0].pf: VFs of {near} are guest train's own (found 0000:")
+
+
 def test_vfs_of_a_pool_are_no_gpus(host: FakeGuestHost) -> None:
     """libvirt may give any of them to a guest at any time."""
     settle(guests(shape()), with_files(host))
@@ -263,8 +283,12 @@ def pfs_of(host: FakeGuestHost, name: str) -> set[str]:
 
 def test_what_speaks_against_a_network_is_told_before_libvirt_is_there(host: FakeGuestHost) -> None:
     host.libvirt.there = False
-    wrong = networks({"name": "a", "mode": "bridge", "bridge": "eno1"}, {"name": "b", "mode": "hostdev", "pf": "eno1"})
+    later = {"name": "c", "mode": "bridge", "bridge": "br9"}  # a boot of the same run may bring it
+    wrong = networks(
+        {"name": "a", "mode": "bridge", "bridge": "eno1"}, {"name": "b", "mode": "hostdev", "pf": "eno1"}, later
+    )
     said = failing(HostRefused, wrong, host, **NET)
+    assert "br9" not in said
     assert "guest_networks[0].bridge: eno1 is no bridge of this kind" in said
     assert "guest_networks[1].pf: eno1 must not be touched" in said
 
