@@ -50,7 +50,7 @@ def seen(node: Node, name: str = "g1") -> list[Report]:
     return reports(node.sh(f"cat {CONSOLE.format(name)} 2>/dev/null | tr -d '\\r' || true"))
 
 
-def inside(node: Node, boots: int, name: str = "g1", limit_s: float = 240) -> Report:
+def inside(node: Node, boots: int, name: str = "g1", limit_s: float = 480) -> Report:
     """What the guest saw at one of its boots, counted from 1; waited for."""
     end = time.monotonic() + limit_s
     while len(found := seen(node, name)) < boots:
