@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.plugins.action import ActionBase
@@ -27,7 +28,7 @@ class ActionModule(ActionBase):
         arguments = {"intent": intent, "previous": self._task.args.get("previous") or {}}
         name = "vela.gpudirect.host_plan"
         result = dict(self._execute_module(module_name=name, module_args=arguments, task_vars=task_vars))
-        if result.get("reboot_required") and not result.get("reboot_allowed"):
+        if leaves_something(result):
             # The run is not over for this host although it ends well; that must be seen without -v.
             told = f"{(task_vars or {}).get('inventory_hostname')}: {result['msg']}"
             result["warnings"] = [*result.get("warnings", []), told]
@@ -37,3 +38,11 @@ class ActionModule(ActionBase):
             if result.get("todo")
             else paths.told(result, str((task_vars or {}).get("inventory_hostname")), "fail")
         )
+
+
+def leaves_something(result: Mapping[str, Any]) -> bool:
+    """Whether another run or an operator has something to do. What only a running host can tell is nothing of that kind."""
+    if result.get("reboot_required") and not result.get("reboot_allowed"):
+        return True
+    deferred = [one for one in result.get("deferred", ()) if one["waits_for"] != "the running host"]
+    return not result.get("todo") and bool(deferred or result.get("awaiting_consent"))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.vela.gpudirect.plugins.action import host_plan
 
 from tests.benchmark.converged import converged_tree
 
@@ -72,6 +73,22 @@ def test_a_reboot_that_is_left_for_later_is_seen_without_asking_for_details(tmp_
     )
     assert "failed=0" in text, text
     assert "WARNING" not in played(tmp_path, {**variables, "gpudirect_allow": "host"})  # where the run makes it itself
+
+
+@pytest.mark.parametrize(
+    ("result", "told"),
+    [
+        ({"todo": [], "deferred": []}, False),
+        ({"todo": [], "deferred": [{"waits_for": "the end of its guests"}]}, True),
+        ({"todo": ["kvm"], "deferred": [{"waits_for": "sriov"}]}, False),  # a round of this run comes back to it
+        ({"todo": [], "deferred": [{"waits_for": "the running host"}]}, False),  # a captured tree
+        ({"todo": [], "deferred": [], "awaiting_consent": [{"path": "libvirt_guest[g1].restart"}]}, True),
+        ({"todo": [], "reboot_required": True, "reboot_allowed": False}, True),
+        ({"todo": ["reboot"], "reboot_required": True, "reboot_allowed": True}, False),
+    ],
+)
+def test_what_is_left_for_another_run_is_a_warning(result: dict[str, Any], told: bool) -> None:
+    assert host_plan.leaves_something(result) == told
 
 
 def test_hosts_of_one_name_in_two_inventories_never_share_a_connection() -> None:
