@@ -144,10 +144,8 @@ def _kept_for_guests(current: Current, owned: Mapping[str, Any]) -> Plan:
     A daemon of ours that somebody has stopped is started for it; where none is ours and none runs, whatever answers for libvirt here.
     """
     sockets = _sockets(current.units)
-    ours = [
-        name for name in (system.MONOLITHIC[0], *system.SOCKETS, system.LOG_SOCKET) if f"kvm.daemon[{name}]" in owned
-    ]
-    names = [name for name in ours if current.units[name].there]
+    known = (system.MONOLITHIC[0], *system.SOCKETS, system.LOG_SOCKET)
+    names = [name for name in known if f"kvm.daemon[{name}]" in owned and current.units[name].there]
     if not any(current.units[unit].runs for name in (*sockets, *names) for unit in (name, _service(name))):
         names = list(dict.fromkeys((*names, *sockets)))
     changes = [change for name in names for change in _daemon(name, current.units)]

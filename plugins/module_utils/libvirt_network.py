@@ -125,13 +125,12 @@ def plan(desired: Desired, current: Current, owned: Mapping[str, Any]) -> Plan:
         return Plan(deferred=(Deferred(SCHEMA.name, "the running host", why),))
     active = [one for one in desired.networks if one.state == ACTIVE]
     refused = {one.name: list(_problems(one, current, owned)) for one in active}
+    problems = [problem for found in refused.values() for problem in found]
     if current.without:
         # What speaks against a network is told before anything is installed for it.
-        told = tuple(problem for found in refused.values() for problem in found)
-        return Plan(deferred=(Deferred(SCHEMA.name, "kvm", current.without),), refused=told)
+        return Plan(deferred=(Deferred(SCHEMA.name, "kvm", current.without),), refused=tuple(problems))
     every = Things(SCHEMA.name, "networks", current.networks, owned, users_of(current.domains), _SECTIONS)
     wanted = [Wanted(one.path, one.name, render(one), {}) for one in active]
-    problems = [problem for found in refused.values() for problem in found]
     return every.plan([one for one in wanted if not refused[one.name]], problems, kept=set(refused))
 
 

@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
+from tests.integration.booting import ended
 from tests.integration.rack import Rack
-from tests.integration.runs import Run, play
+from tests.integration.runs import Run, in_background, play
 
 # For who works on these tests: leave the rack up, and go on with the hosts as the last run left them.
 KEEP = os.environ.get("GPUDIRECT_KEEP_RACK") == "1"
@@ -108,6 +109,18 @@ class Node:
         self.rack.cut(self.name)
         self.rack.describe(self.name, devices or {})
         self.rack.up(self.name)
+
+    def cut_during(self, work: Callable[[], Run], moment_s: float) -> None:
+        """Take the power away in the middle of a run, and boot again; what is on record by then is told."""
+        thread, results = in_background(work)
+        thread.join(timeout=moment_s)
+        done = len(self.sh("cat /var/lib/gpudirect/owned.json")) if thread.is_alive() else 0
+        self.rack.cut(self.name)
+        thread.join(timeout=300)
+        assert results, "the run did not notice that the host is gone"
+        self.tell(f"    cut after {moment_s:.0f} s: record {done} bytes, run {results[0].ok}")
+        self.rack.up(self.name)
+        ended(self)
 
     @property
     def boot_id(self) -> str:

@@ -14,7 +14,6 @@ import pytest
 
 from tests.integration.booting import READY, ended, said, seconds, shown
 from tests.integration.conftest import Node
-from tests.integration.runs import in_background
 
 # By the description of node-a; the firmware numbers buses in the order of ports.
 DISKS, BARS, PORTS = (
@@ -188,16 +187,7 @@ def test_a_power_cut_at_any_moment_is_made_good_by_the_next_run(converged: Node)
     whole = time.monotonic() - began
     for cut in range(CUTS):
         variables = wishes[(cut + 1) % 2]
-        moment = whole * (cut + 0.5) / CUTS
-        thread, results = in_background(partial(converged.site, **variables))
-        thread.join(timeout=moment)
-        done = len(converged.sh("cat /var/lib/gpudirect/owned.json")) if thread.is_alive() else 0
-        converged.rack.cut(converged.name)
-        thread.join(timeout=300)
-        assert results, "the run did not notice that the host is gone"
-        converged.tell(f"    cut {cut + 1} of {CUTS} after {moment:.0f} s: record {done} bytes, run {results[0].ok}")
-        converged.rack.up(converged.name)
-        ended(converged)
+        converged.cut_during(partial(converged.site, **variables), whole * (cut + 0.5) / CUTS)
         run = converged.site(**variables)
         assert run.ok, run.text[-4000:]
         assert run.host(converged.name).last_plan["verified"] is True

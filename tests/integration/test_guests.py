@@ -27,7 +27,7 @@ from tests.integration.guests import (
     stamp,
     state,
 )
-from tests.integration.runs import in_background, play
+from tests.integration.runs import play
 from tests.integration.verdicts import checks_in, checks_of
 
 pytestmark = pytest.mark.slow
@@ -216,15 +216,9 @@ def test_power_cuts_leave_no_half_made_guest(stamped: Node) -> None:
     whole = time.monotonic() - began
     for cut in range(CUTS):
         shapes = wishes[(cut + 1) % 2]
-        moment = whole * (cut + 0.5) / CUTS
-        thread, results = in_background(partial(stamp, stamped, guest_shapes=shapes, gpudirect_allow="guest"))
-        thread.join(timeout=moment)
-        stamped.rack.cut(stamped.name)
-        thread.join(timeout=300)
-        assert results, "the run did not notice that the host is gone"
-        stamped.tell(f"    cut {cut + 1} of {CUTS} after {moment:.0f} s: run {results[0].ok}")
-        stamped.rack.up(stamped.name)
-        ended(stamped)
+        stamped.cut_during(
+            partial(stamp, stamped, guest_shapes=shapes, gpudirect_allow="guest"), whole * (cut + 0.5) / CUTS
+        )
         assert {*domains(stamped)} <= {"g1", "g2"}
         run = stamp(stamped, guest_shapes=shapes, gpudirect_allow="guest")
         assert run.ok, run.text[-4000:]

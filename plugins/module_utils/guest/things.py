@@ -24,6 +24,7 @@ from .owned_xml import differences, merged, parse_xml, text_of
 DEFINE, START, RESTART, AUTOSTART, DESTROY, UNDEFINE, SWEEP = (
     *("define", "start", "restart", "autostart", "destroy", "undefine", "sweep"),
 )
+_UNWANTED = "nobody wants it any more"
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Things:
         """The changes for all; those that go come first. ``kept`` are names that stay though nothing is planned for them."""
         problems, deferred = list(refused), []
         going = sorted(self._going(wanted) - set(kept))
-        deferred += [self._until_free(name, "nobody wants it any more") for name in going if self.users.get(name)]
+        deferred += [self._until_free(name, _UNWANTED) for name in going if self.users.get(name)]
         changes = [change for name in going if not self.users.get(name) for change in self._removal(name)]
         for one in sorted(wanted, key=lambda one: one.name):
             if one.name in self.there and self._record(one.name) is None:
@@ -174,8 +175,7 @@ class Things:
             acts.append(("definition", Act(self.kind, UNDEFINE, name)))
         if record.get("made"):
             acts.append(("folder", Act(self.kind, SWEEP, name, record["made"])))
-        why = "nobody wants it any more"
-        changes = [Change(f"{path}.{what}", "there", None, why, step=act, undo=True) for what, act in acts]
+        changes = [Change(f"{path}.{what}", "there", None, _UNWANTED, step=act, undo=True) for what, act in acts]
         if not changes:
             return [Change(path, "on record", None, "nothing is left of it", undo=True, forget=(path,))]
         return [*changes[:-1], replace(changes[-1], forget=(path,))]
