@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Union
 
 from ..core.errors import CommandFailed, HostRefused, Problem
@@ -16,6 +18,8 @@ from . import libvirt
 from .libvirt import Libvirt
 
 _DEVICES = "/sys/bus/pci/devices"
+# A guest that is still in its firmware or boot loader does not hear that it is to end, and nobody keeps the word for it.
+_ASK_AGAIN_S = 20
 
 
 @dataclass(frozen=True)
@@ -91,21 +95,35 @@ def carry_out(step: Step, host: Host) -> None:
 
 def _stop(step: Stop, door: Libvirt, host: Host) -> None:
     names = [step.name, *step.others]
-    refusals = {name: _asked(door, name) for name in names}
-    patience = 0 if step.waited else step.timeout_s
-    host.wait_until(lambda: not any(door.domains.active(name) for name in names if refusals[name] is None), patience)
+    refusal: Union[CommandFailed, None] = None
+    for seconds in _turns(0 if step.waited else step.timeout_s):
+        refusals = {name: _asked(door, name) for name in names}
+        refusal = refusals[step.name]
+        if host.wait_until(partial(_ended, door, [name for name in names if refusals[name] is None]), seconds):
+            break
     if not door.domains.active(step.name):
         return
-    refusal = refusals[step.name]
     if refusal is not None and not step.force:
         raise refusal
     if not step.force:
-        fact = f"does not end though it was asked to {step.timeout_s} s ago"
+        fact = f"does not end though it was asked to for {step.timeout_s} s"
         advice = (
             "See its console; give it more time in guest_stop_timeout_s, or set guest_stop: force to end it at once."
         )
         raise HostRefused([Problem(f"libvirt_guest[{step.name}]", fact, advice)])
     door.domains.destroy(step.name)
+
+
+def _turns(seconds: int) -> Iterator[int]:
+    """How long to wait each time after the guests were asked; once at least."""
+    for _turn in range(seconds // _ASK_AGAIN_S):
+        yield _ASK_AGAIN_S
+    if seconds % _ASK_AGAIN_S or not seconds:
+        yield seconds % _ASK_AGAIN_S
+
+
+def _ended(door: Libvirt, names: Sequence[str]) -> bool:
+    return not any(door.domains.active(name) for name in names)
 
 
 def _asked(door: Libvirt, name: str) -> Union[CommandFailed, None]:

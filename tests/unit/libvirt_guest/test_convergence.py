@@ -201,7 +201,7 @@ def test_a_guest_that_does_not_end_is_not_killed_unless_that_is_meant(host: Fake
     host.libvirt.domains.kept["train"].ends_after_s = None
     stopped = guests(shape(state="defined"), guest_stop_timeout_s=30)
     said = failing(ApplyFailed, stopped, host, "guest")
-    assert "does not end though it was asked to 30 s ago" in said
+    assert "does not end though it was asked to for 30 s" in said
     assert host.libvirt.domains.kept["train"].live is not None
     settle({**stopped, "guest_stop": "force"}, host)
     assert host.libvirt.domains.kept["train"].live is None
