@@ -28,7 +28,8 @@ class Field:
     """One option. Its name is the inventory variable and the module's option alike: one name for one thing.
 
     ``fields`` are the options inside: of each entry of a list (``elements`` is ``dict``), or of a ``dict`` itself.
-    A ``dict`` without fields is any mapping. ``each`` checks every element of a list by itself, ``check`` the whole. ``public`` says that its value is no secret, though its name sounds like one.
+    A ``dict`` without fields is any mapping. ``each`` checks every element of a list by itself, ``check`` the whole.
+    ``public`` says that its value is no secret, though its name sounds like one.
     """
 
     name: str
