@@ -86,8 +86,8 @@ RAILS_FIELD = Field(
             "gateway",
             "str",
             (
-                "Address of the default gateway, in the network of one of the addresses. It is that of the whole guest, which has",
-                "one of IPv4 and one of IPv6 at most.",
+                "Address of the default gateway of the guest, in the network of one of the addresses.",
+                "All rails of a guest have one for IPv4 and one for IPv6 at most.",
             ),
             check=_check_gateway,
         ),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import IntentError
+from ansible_collections.vela.gpudirect.plugins.module_utils.guest import wanted
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest.intent import parse
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest.options import checked
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest.placed import Shape
@@ -281,6 +282,16 @@ def test_two_guests_with_one_mac_and_one_for_no_interface() -> None:
         "guest_shapes[3].mac: is for an interface on a network, which the guest has not (found 52:54:00:00:00:0b)."
         " Name the network, or leave this out.",
     ]
+
+
+@pytest.mark.parametrize("option", ["guest_emulator", "guest_image_folder"])
+@pytest.mark.parametrize(
+    "path", ["", "/", "qemu", "/usr/bin/../x", "/x y", "//usr/bin/x", "/x/", "/x\n", "/\x1b", "/x\x7f", "/a,b", "/a:b"]
+)
+def test_what_is_no_plain_absolute_path(option: str, path: str) -> None:
+    with pytest.raises(IntentError) as caught:
+        wanted.parse({option: path})
+    assert str(caught.value).startswith(f"{option}: is no plain absolute path (found {path!r}, wanted one from / on, ")
 
 
 def test_vfs_are_for_gpus() -> None:
