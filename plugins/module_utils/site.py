@@ -226,6 +226,7 @@ def _look(intent: Mapping[str, Any], host: Host, *, check: bool, previous: Mappi
     at_work = [one.resource for one in reports if one.plan.changes or one.plan.deferred or one.plan.awaiting_reboot]
     paths = gate.paths(intent, host, at_work) if only != scope.DRAIN else {}
     scope.require_ready(only, reports, paths.get("paths", {}))
+    scope.require_libvirt(intent, reports)
     result = {**_summary(reports, allow), **paths}
     result["msg"] += scope.sentence(only)
     if result["blocked"] and not check:

@@ -65,13 +65,30 @@ def values_of(templar: Any, variables: Mapping[str, Any]) -> dict[str, Any]:
     problems: list[Problem] = []
     for name in [str(one) for one in variables if str(one).startswith(prefixes) and one not in site.RESULTS]:
         try:
-            values[name] = templar.template(variables[name])
+            values[name] = as_json(name, templar.template(variables[name]), problems)
         except AnsibleError as error:
             cause = str(error).splitlines()[0].rstrip(".")
             problems.append(Problem(name, f"its template cannot be resolved: {cause}", "Correct the inventory."))
     if problems:
         raise IntentError(problems)
     return values
+
+
+def as_json(path: str, value: Any, problems: list[Problem]) -> Any:
+    """A value as JSON has it, whose keys are texts: YAML tells 1 from "1", and of two such keys one would silently be lost."""
+    if isinstance(value, list | tuple):
+        return [as_json(f"{path}[{at}]", one, problems) for at, one in enumerate(value)]
+    if not isinstance(value, Mapping):
+        return value
+    found: dict[Any, Any] = {}
+    for key, one in value.items():
+        # bool, None and what else YAML has as a key are told by the schema of the variable, which knows what they should be.
+        text = str(key) if isinstance(key, int) and not isinstance(key, bool) else key
+        where = f"{path}.{text}" if isinstance(key, str) and key.isidentifier() else f"{path}[{text}]"
+        if text in found:
+            problems.append(Problem(where, "stands there as a number and as a text", "Keep one of them."))
+        found[text] = as_json(where, one, problems)
+    return found
 
 
 def options(
@@ -85,7 +102,7 @@ def options(
             values[name] = given[name]
         elif name in variables:
             try:
-                values[name] = templar.template(variables[name])
+                values[name] = as_json(name, templar.template(variables[name]), problems)
             except AnsibleError as error:
                 cause = str(error).splitlines()[0].rstrip(".")
                 problems.append(Problem(name, f"its template cannot be resolved: {cause}", "Correct the inventory."))
