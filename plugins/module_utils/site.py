@@ -184,8 +184,8 @@ def _unknown_variables(variables: Mapping[str, Any]) -> list[Problem]:
     return [unknown(str(name), str(name), known) for name in sorted(strange)]
 
 
-def require_capture(host: Host) -> None:
-    """UnreadableState where ``gpudirect_root`` leads to no captured machine: once, and not by what is first missed in it."""
+def require_capture(host: Host, name: str = ROOT_FIELD.name) -> None:
+    """UnreadableState where a root leads to no captured machine: once, and not by what is first missed in it."""
     devices = host.names(sysfs.DEVICES) if host.captured else ()
     if isinstance(devices, tuple):
         return
@@ -199,7 +199,7 @@ def require_capture(host: Host) -> None:
     else:
         fact = "is no folder" if Host().exists(host.root) else "is not there"
     wanted = f"a folder with {sysfs.DEVICES.lstrip('/')}"
-    raise UnreadableState([Problem(ROOT_FIELD.name, fact, advice, found=host.root, wanted=wanted)])
+    raise UnreadableState([Problem(name, fact, advice, found=host.root, wanted=wanted)])
 
 
 # The longest way seen takes four: a daemon is started, guests go, their networks, then what was for them; and a reboot may be left.
