@@ -66,9 +66,9 @@ def _check_partitions(path: str, mapping: Mapping[Any, Any]) -> dict[str, tuple[
                 raise wrong_type(path, key, "partition numbers as keys")
             if not isinstance(gpus, (list, tuple)):
                 raise wrong_type(here, gpus, "a list of GPUs")
+            if str(key) in found:
+                raise IntentError([Problem(here, "is there twice, as a number and as text", "Remove one of them.")])
             found[str(key)] = tuple(_gpu(f"{here}[{index}]", one) for index, one in enumerate(gpus))
-            if len(set(found[str(key)])) != len(gpus):
-                raise IntentError([Problem(here, "names a GPU twice", "Remove one of them.")])
         except IntentError as error:
             problems.extend(error.problems)
     if problems:
@@ -87,6 +87,8 @@ def _check_modules(path: str, mapping: Mapping[Any, Any]) -> dict[int, Address]:
         try:
             if isinstance(key, bool) or re.fullmatch(r"\d{1,3}", str(key)) is None:
                 raise wrong_type(path, key, "module numbers as keys")
+            if int(key) in found:
+                raise IntentError([Problem(f"{path}[{key}]", "is there twice", "Remove one of them.")])
             found[int(key)] = address_in(f"{path}[{key}]", str(value))
         except IntentError as error:
             problems.extend(error.problems)
@@ -334,7 +336,12 @@ def _shape(values: Mapping[str, Any]) -> Shape:
 def _resolved(
     partitions: Mapping[str, Sequence[Any]], modules: Mapping[int, Address], problems: list[Problem]
 ) -> dict[str, tuple[Address, ...]]:
-    """Partitions with addresses for module numbers."""
+    """Partitions with addresses for module numbers. No GPU is two modules, nor twice in a partition."""
+    owners: dict[Address, int] = {}
+    for module, gpu in sorted(modules.items()):
+        if owners.setdefault(gpu, module) != module:
+            fact = f"is the GPU of module {owners[gpu]} too"
+            problems.append(Problem(f"guest_gpu_modules[{module}]", fact, "Give each module its own GPU.", str(gpu)))
     found: dict[str, tuple[Address, ...]] = {}
     for number, gpus in partitions.items():
         path = f"guest_partitions[{number}]"
@@ -343,5 +350,7 @@ def _resolved(
             fact = f"names GPU modules without an address ({', '.join(lost)})"
             problems.append(Problem(path, fact, "Give their addresses in guest_gpu_modules."))
         addresses = [modules.get(one) if isinstance(one, int) else one for one in gpus]
-        found[number] = tuple(sorted(one for one in addresses if one is not None))
+        found[number] = tuple(sorted({one for one in addresses if one is not None}))
+        twice = [gpu for index, gpu in enumerate(gpus) if addresses[index] in addresses[:index]]
+        problems += [Problem(path, "names a GPU twice", "Remove one of them.", found=str(gpu)) for gpu in twice]
     return found

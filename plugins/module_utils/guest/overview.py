@@ -19,6 +19,7 @@ from .found import Current
 from .intent import Wish
 from .placed import Given, Part, Placed
 from .placing import Round, placements
+from .resources import spans
 from .wanted import Desired
 
 # Where a guest is placed does not depend on how it is stopped, run, or whether it is to run at all.
@@ -131,9 +132,9 @@ def _block(guest: Mapping[str, Any]) -> Iterator[str]:
     yield from _pairs(guest)
     yield from (f"  NVSwitch {one}" for one in guest["nvswitches"])
     for cell in guest["cells"]:
-        yield f"  node {cell['node']}: CPUs {_spans(cell['cpus'])}; {_size(cell['memory_mib'])}"
+        yield f"  node {cell['node']}: CPUs {spans(cell['cpus'])}; {_size(cell['memory_mib'])}"
     if guest["emulator_cpus"]:
-        yield f"  QEMU's own threads: CPUs {_spans(guest['emulator_cpus'])}"
+        yield f"  QEMU's own threads: CPUs {spans(guest['emulator_cpus'])}"
     yield from (f"  {one}" for one in guest["notes"])
 
 
@@ -147,14 +148,3 @@ def _pairs(guest: Mapping[str, Any]) -> Iterator[str]:
 
 def _size(mib: int) -> str:
     return f"{mib // 1024} GiB" if mib % 1024 == 0 else f"{mib} MiB"
-
-
-def _spans(numbers: Sequence[int]) -> str:
-    """CPUs as the kernel writes them."""
-    spans: list[list[int]] = []
-    for one in sorted(numbers):
-        if spans and spans[-1][1] == one - 1:
-            spans[-1][1] = one
-        else:
-            spans.append([one, one])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
