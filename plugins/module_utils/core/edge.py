@@ -50,9 +50,10 @@ def located(problem: Problem, host: Host) -> Problem:
     if not host.captured:
         return problem
     root = host.root.rstrip("/")
+    inside = re.compile(rf"{re.escape(root)}(?![\w.-])")
 
     def told(text: str) -> str:
-        return _PATH.sub(lambda at: "" if text.startswith(f"{root}/", at.start()) else root, text)
+        return _PATH.sub(lambda at: "" if inside.match(text, at.start()) else root, text)
 
     words = {name: told(getattr(problem, name)) for name in ("path", "fact", "advice", "found", "wanted")}
     return replace(problem, **words)

@@ -35,7 +35,7 @@ def pending(desired: Desired, current: Current) -> list[tuple[str, str]]:
         if tree.functions[address].driver != driver and (is_vfio(driver) or _is_for_guests(tree.functions[address]))
     ]
     if waiting:
-        found.append(("pci_driver", f"{', '.join(waiting)} still get their driver"))
+        found.append(("pci_driver", f"devices still get their driver ({', '.join(waiting)})"))
     return found
 
 

@@ -36,7 +36,8 @@ def read(host: Host) -> tuple[HostNode, ...]:
         return (_node(host, 0, f"{CPUS}/online", PAGES, isolated),)
     return tuple(
         replace(
-            _node(host, number, f"{folder}/cpulist", f"{folder}/hugepages", isolated), all_pages=_all_pages(host, folder)
+            _node(host, number, f"{folder}/cpulist", f"{folder}/hugepages", isolated),
+            all_pages=_all_pages(host, folder),
         )
         for number, folder in folders.items()
     )

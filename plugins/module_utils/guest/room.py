@@ -103,7 +103,10 @@ def _too_few_cpus(room: Room, shape: Shape, nodes: Sequence[int]) -> Iterator[tu
         few = f"has {shape.vcpus} vCPUs for {counted(len(nodes), 'NUMA node')} of its GPUs ({names})"
         yield few, f"Give it at least {len(nodes) * room.threads}."
     elif bare:
-        yield f"needs CPUs on each NUMA node of its GPUs ({names}), and on {_named(bare)} no whole core is free", _FREE_CORES
+        yield (
+            f"needs CPUs on each NUMA node of its GPUs ({names}), and on {_named(bare)} no whole core is free",
+            _FREE_CORES,
+        )
     elif wanted > sum(free.values()):
         each = ", ".join(f"{free[node] * room.threads} on node {node}" for node in nodes)
         where = "on the NUMA nodes of its GPUs"
@@ -114,7 +117,9 @@ def _too_few_pages(room: Room, shape: Shape, nodes: Sequence[int]) -> Iterator[t
     need, _spare = _pages_by_node(room, shape, nodes)
     for node in nodes:
         if need[node] > room.free_pages(node, shape.page_mib):
-            found = f"found {room.free_pages(node, shape.page_mib)} free pages of {shape.page_mib} MiB, wanted {need[node]}"
+            found = (
+                f"found {room.free_pages(node, shape.page_mib)} free pages of {shape.page_mib} MiB, wanted {need[node]}"
+            )
             advice = "Lower memory_gib, or reserve more pages on that node in kernel_hugepages."
             yield f"memory does not fit on node {node} ({found})", advice
     if shape.memory_mib // shape.page_mib < len(nodes):
@@ -134,7 +139,9 @@ def on_no_node(room: Room, shape: Shape) -> list[tuple[str, str]]:
         few += [f"{free} free pages of {page} MiB"] if free < pages else []
         lacks += [f"node {node}: {' and '.join(few)}"] if few else []
     wanted = f"{counted(shape.vcpus, 'CPU')} and {counted(pages, 'page')} of {page} MiB"
-    fact = f"has no GPUs, so it has to fit on one NUMA node, and fits on none (found {'; '.join(lacks)}, wanted {wanted})"
+    fact = (
+        f"has no GPUs, so it has to fit on one NUMA node, and fits on none (found {'; '.join(lacks)}, wanted {wanted})"
+    )
     advice = "Lower vcpus or memory_gib, or have cores (guest_reserved_cpus) and pages (kernel_hugepages) for it on one node."
     return [(fact, advice)] if lacks else []
 

@@ -134,11 +134,15 @@ TOGETHER = {
     ),
     "cpus": (
         [shape(name, gpus=0, vcpus=14) for name in "abc"],
-        ["[2]: c: has no GPUs, so it has to fit on one NUMA node, and fits on none (found node 0: 0 CPUs in whole free cores; node 1: 0 "],
+        [
+            "[2]: c: has no GPUs, so it has to fit on one NUMA node, and fits on none (found node 0: 0 CPUs in whole free cores; node 1: 0 "
+        ],
     ),
     "memory": (
         [shape(name, gpus=0, memory_gib=8) for name in "abc"],
-        ["[2]: c: has no GPUs, so it has to fit on one NUMA node, and fits on none (found node 0: 0 free pages of 1024 MiB; node 1: 0 "],
+        [
+            "[2]: c: has no GPUs, so it has to fit on one NUMA node, and fits on none (found node 0: 0 free pages of 1024 MiB; node 1: 0 "
+        ],
     ),
 }
 
