@@ -84,6 +84,7 @@ def test_every_mistake_comes_at_once() -> None:
         "guest_gpu_modules",
         "guest_gpu_modules[5]",
         "guest_partitions",
+        "guest_partitions[1]",
         "guest_partitions[2]",
         "guest_shapes[1].name",
     ]
@@ -268,6 +269,12 @@ def test_a_gpu_is_one_module_and_once_in_a_partition() -> None:
         "guest_partitions[1]: names a GPU twice (found 2). Remove one of them.",
         "guest_partitions[2]: names a GPU twice (found 3). Remove one of them.",
         f"guest_partitions[3]: names a GPU twice (found {other}). Remove one of them.",
+    ]
+    found = problems(guest_gpu_modules={1: "x"}, guest_partitions={1: [1, one, one], "y": []})
+    assert [said.partition(": ")[0] for said in found] == [
+        "guest_gpu_modules[1]",
+        "guest_partitions",
+        "guest_partitions[1]",
     ]
     found = problems(guest_gpu_modules={1: one, "1": other}, guest_partitions={1: [one], "1": [other]})
     assert [said.partition(". ")[0] for said in found] == [
