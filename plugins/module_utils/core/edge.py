@@ -17,7 +17,7 @@ from .host import Host
 
 ALLOW = "gpudirect_allow"
 # Where a path of a host begins in a sentence.
-_PATH = re.compile(r"(?<![\w./-])(?=/(?:boot|dev|etc|proc|run|sys|usr|var)/)")
+_PATH = re.compile(r"(?<![\w./-])(?=/(?:bin|boot|dev|etc|lib|lib64|proc|run|sbin|sys|usr|var)/)")
 
 
 def outcome(resource: Resource, params: Mapping[str, Any], *, check: bool, host: Host | None = None) -> dict[str, Any]:
