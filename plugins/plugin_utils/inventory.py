@@ -58,6 +58,29 @@ def _not_for_a_host(variables: Mapping[str, Any], loader: Any) -> list[Problem]:
     ]
 
 
+def of_placement(
+    templar: Any, variables: Mapping[str, Any], given: Mapping[str, Any], schema: Schema
+) -> dict[str, Any]:
+    """The options of guest_placement from a host's variables and from the task, which counts, checked as for a run.
+
+    So are those of the same resources that placement itself does not take, and the names of all that have our prefixes.
+    """
+    schemas = (site.SCHEMA, *(resource.SCHEMA for resource in site.OF_PLACEMENT))
+    known = {name for one in schemas for name in one.variables()}
+    problems = site.unknown_variables(variables)
+    own = {name: value for name, value in variables.items() if name in known and given.get(name) is None}
+    values: dict[str, Any] = {name: value for name, value in given.items() if name in known and value is not None}
+    try:
+        values |= values_of(templar, own)
+    except IntentError as error:
+        problems += error.problems
+    problems += site.mistakes(values, (site.SCHEMA,), site.OF_PLACEMENT)
+    if problems:
+        raise IntentError(problems)
+    root = site.SCHEMA.parse(site.SCHEMA.from_variables(values))[site.ROOT_FIELD.name]
+    return {**schema.from_variables(values), site.ROOT_FIELD.name: root}
+
+
 def values_of(templar: Any, variables: Mapping[str, Any]) -> dict[str, Any]:
     """Our variables with their templates resolved; an undefined one inside is an intent error of its name."""
     prefixes = tuple({schema.prefix for schema in site.SCHEMAS})

@@ -13,11 +13,13 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from .. import site
 from ..audit import command_line as audit
 from ..core.change import Disruption
+from ..core.edge import located
 from ..core.errors import GpudirectError
 from ..core.host import Host
 from . import boot_run, drift, finding, intent, metrics
@@ -73,10 +75,14 @@ def main(argv: Sequence[str] | None = None, host: Host | None = None) -> int:
     host = host or Host(getattr(options, "root", "/"))
     findings: list[Finding] | None = None
     try:
-        findings = _findings(options, host)
+        findings = [
+            replace(one, reasons=tuple(located(problem, host) for problem in one.reasons))
+            for one in _findings(options, host)
+        ]
         problems = [str(problem) for one in findings for problem in one.reasons]
     except GpudirectError as error:
-        problems = [str(problem) for problem in error.problems]
+        # An intent that was named is a file of this machine.
+        problems = [str(problem if options.intent else located(problem, host)) for problem in error.problems]
     verdict = None if findings is None else finding.verdict_of(findings)
     if getattr(options, "metrics", None):
         host.write_text(options.metrics, metrics.render(findings))
