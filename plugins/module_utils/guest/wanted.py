@@ -17,7 +17,7 @@ from ..assign.intent import entries_of as drivers_of
 from ..boot.arguments import ARGS_FIELD
 from ..boot.pages import Pages
 from ..core.errors import IntentError, Problem
-from ..core.schema import Field, Schema
+from ..core.schema import Field, Schema, right_entries
 from ..hugepages import DEFAULT_SIZE_FIELD, PAGES_FIELD, desired_of
 from ..iommu import IOMMU_FIELD
 from ..path import intent as path_intent
@@ -28,7 +28,7 @@ from ..vf.intent import Entry as PortEntry
 from ..vf.intent import entries_of as ports_of
 from . import intent
 from .intent import GuestIntent, Wish
-from .networks import HOSTDEV, NETWORKS_FIELD
+from .networks import HOSTDEV, NETWORKS_FIELD, unwanted
 
 RUNNING, DEFINED, GONE = "running", "defined", intent.GONE
 GRACEFUL, FORCE = "graceful", "force"
@@ -163,6 +163,7 @@ class _Parsed:
 def parse(params: Mapping[str, Any]) -> Desired:
     """What the options ask for; IntentError with every mistake."""
     values, problems = SCHEMA.parse_all(params)
+    problems += unwanted(right_entries(NETWORKS_FIELD, params), right_entries(intent.FIELDS[0], params))
     parsed = _Parsed(problems)
     own = {name: one for name, one in params.items() if name in intent.SCHEMA.variables()}
     guests: Union[GuestIntent, None] = parsed.of(intent.parse, own)
