@@ -210,6 +210,10 @@ class _Files:
     def _base_refusals(self) -> Iterator[Problem]:
         for image in self.desired.images.values():
             record, status = self.owned.get(f"{BASE}[{image.path}]", {}), self.current.files[image.path]
+            owner = next((name for name, path in self._of_guests() if path == image.path), None)
+            if owner is not None:
+                advice = "Give the image a path of its own."
+                yield Problem(image.path, f"is a file of guest {owner}, and goes with it", advice)
             if (
                 status is not None
                 and "format" in record
@@ -223,6 +227,13 @@ class _Files:
                 yield Problem(image.path, "is another file than the wanted one", advice, found, asked)
             if status is None and not image.url:
                 yield Problem(image.path, "is not there", "Put the image there, or give its URL.")
+
+    def _of_guests(self) -> Iterator[tuple[str, str]]:
+        """The files on record of guests, those too that have left the inventory, each with the guest's name."""
+        for key, one in self.owned.items():
+            name = _guest(DISK, key) or _guest(SEED, key)
+            if name is not None:
+                yield name, one["path"]
 
     def _in_use(self, leaving: set[str]) -> Iterator[Problem]:
         for name in sorted(leaving):

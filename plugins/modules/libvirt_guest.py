@@ -84,6 +84,8 @@ def main() -> None:
     """Build the module, run the engine, exit."""
     module = AnsibleModule(argument_spec=site.argument_spec(libvirt_guest.SCHEMA), supports_check_mode=True)
     result = outcome(libvirt_guest, module.params, check=module.check_mode)
+    for note in result.get("notes", ()):
+        module.warn(note)  # seen without -v: what a guest does not get, or cannot use
     module.fail_json(**result) if result.pop("failed") else module.exit_json(**result)
 
 

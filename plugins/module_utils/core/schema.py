@@ -28,7 +28,8 @@ class Field:
     """One option. Its name is the inventory variable and the module's option alike: one name for one thing.
 
     ``fields`` are the options inside: of each entry of a list (``elements`` is ``dict``), or of a ``dict`` itself.
-    A ``dict`` without fields is any mapping. ``public`` says that its value is no secret, though its name sounds like one.
+    A ``dict`` without fields is any mapping. ``each`` checks every element of a list by itself, ``check`` the whole.
+    ``public`` says that its value is no secret, though its name sounds like one.
     """
 
     name: str
@@ -38,9 +39,11 @@ class Field:
     choices: tuple[str, ...] = ()
     elements: str = ""
     minimum: int | None = None
+    maximum: int | None = None
     required: bool = False
     fields: tuple[Field, ...] = ()
     check: Check | None = None
+    each: Check | None = None
     public: bool = False
 
 
@@ -129,7 +132,8 @@ def _meant(name: str, known: Sequence[str]) -> list[str]:
 def right_fields(fields: Sequence[Field], given: Any) -> dict[str, Any]:
     """The checked values of those fields of one mapping that are right, for checks over several of them.
 
-    A default is not among them where a name that no table has may have been meant for its field.
+    A default is not among them where a name that no table has may have been meant for its field. Of a list of mappings in it
+    each entry has those of its own that are right; in a list whose elements are checked each, None stands for the wrong ones.
     """
     if not isinstance(given, Mapping):
         return {}
@@ -145,8 +149,16 @@ def right_fields(fields: Sequence[Field], given: Any) -> dict[str, Any]:
         try:
             values[entry.name] = _value(entry, entry.name, value)
         except IntentError:
-            continue
+            if isinstance(value, (list, tuple)) and entry.kind == "list":
+                values.update(_right_in_list(entry, value))
     return values
+
+
+def _right_in_list(entry: Field, items: Sequence[Any]) -> dict[str, list[Any]]:
+    """What is right in a list that is not, where it can be told."""
+    if entry.fields:
+        return {entry.name: right_entries(entry, {entry.name: items})}
+    return {entry.name: _right_elements(entry, items)} if entry.each else {}
 
 
 def right_entries(entry: Field, params: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -180,19 +192,22 @@ def _value(entry: Field, path: str, given: Any) -> Any:
                 )
             ]
         )
-    if entry.minimum is not None and value < entry.minimum:
-        raise IntentError(
-            [
-                Problem(
-                    path, "is too small", "Give a larger number.", found=str(value), wanted=f"at least {entry.minimum}"
-                )
-            ]
-        )
+    _require_in_range(entry, path, value)
     if entry.kind == "list":
         value = _elements(entry, path, value)
     elif entry.fields:
         value = parse_fields(entry.fields, value, f"{path}.")
     return entry.check(path, value) if entry.check else value
+
+
+def _require_in_range(entry: Field, path: str, value: Any) -> None:
+    if entry.minimum is not None and value < entry.minimum:
+        fact, advice, wanted = "is too small", "Give a larger number.", f"at least {entry.minimum}"
+    elif entry.maximum is not None and value > entry.maximum:
+        fact, advice, wanted = "is too large", "Give a smaller number.", f"at most {entry.maximum}"
+    else:
+        return
+    raise IntentError([Problem(path, fact, advice, found=str(value), wanted=wanted)])
 
 
 def _elements(entry: Field, path: str, items: list[Any]) -> list[Any]:
@@ -202,7 +217,9 @@ def _elements(entry: Field, path: str, items: list[Any]) -> list[Any]:
         here = f"{path}[{index}]"
         try:
             typed = _typed(entry.elements, here, item)
-            values.append(parse_fields(entry.fields, typed, f"{here}.") if entry.fields else typed)
+            if entry.fields:
+                typed = parse_fields(entry.fields, typed, f"{here}.")
+            values.append(entry.each(here, typed) if entry.each else typed)
         except IntentError as error:
             problems.extend(error.problems)
     if problems:
@@ -211,7 +228,7 @@ def _elements(entry: Field, path: str, items: list[Any]) -> list[Any]:
 
 
 def _right_elements(entry: Field, items: Sequence[Any]) -> list[Any]:
-    """The entries of a list by their index, None for each that is wrong by itself."""
+    """The elements of a list by their index, None for each that is wrong by itself."""
     values: list[Any] = []
     for item in items:
         try:

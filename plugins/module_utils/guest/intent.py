@@ -17,26 +17,38 @@ from ..path.finding import Kind
 from ..pci.address import Address, address_in
 from ..vf.mac import canonical_mac
 from .access import check_keys, check_user
+from .networks import check_name
 from .options import Firmware, Topology
 from .placed import Shape
-from .rails import RAILS_FIELD, problems_of, twins
+from .rails import LEAST_MTU, LEAST_MTU_V6, MOST_MTU, RAILS_FIELD, problems_of, too_many, twins
 from .resources import cpus_of
 
 _PAGES_MIB = {"2M": 2, "1G": 1024}
 _DISTANCES = {"pix": Kind.PIX, "pxb": Kind.PXB, "phb": Kind.PHB, "node": Kind.NODE, "sys": Kind.SYS}
-_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?")
-_LONGEST_NAME = 64  # of a host (Linux HOST_NAME_MAX)
-_LONGEST_LABEL = 63  # RFC 1123, 2.1
-_NAME_FORM = "letters, digits, - and ., at most 64, not digits alone"
+_LONGEST_NAME = 63  # of a label (RFC 1123, 2.1), and of what names of files are made from
+_NAME_FORM = f"letters, digits, dashes and dots, at most {_LONGEST_NAME}, not digits alone"
 
 
 def _check_name(path: str, text: str) -> str:
-    """A name that libvirt and a guest's own host name can have; virsh takes digits alone for the number of a domain."""
-    labels = text.split(".")
-    good = len(text) <= _LONGEST_NAME and not text.isdecimal()
-    if not good or any(len(one) > _LONGEST_LABEL or _LABEL.fullmatch(one) is None for one in labels):
-        raise IntentError([Problem(path, "is no name for a guest", "Correct it.", found=repr(text), wanted=_NAME_FORM)])
+    """A name that libvirt and a guest's own host name can have."""
+    fault = _fault_of(text)
+    if fault:
+        fact = f"is no name for a guest: it {fault}"
+        raise IntentError([Problem(path, fact, "Correct it.", found=repr(text), wanted=_NAME_FORM)])
     return text
+
+
+def _fault_of(name: str) -> str:
+    labels = name.split(".")
+    faults = (
+        (not name, "is empty"),
+        (len(name) > _LONGEST_NAME, f"is {len(name)} characters long"),
+        (re.search(r"[^A-Za-z0-9.-]", name), "has other characters in it"),
+        (name.isdecimal(), "is digits alone, which virsh takes for the number of a domain"),
+        ("" in labels, "has a dot at an end or beside another"),
+        (any(one.startswith("-") or one.endswith("-") for one in labels), "has a dash at an end or beside a dot"),
+    )
+    return next((text for wrong, text in faults if wrong), "")
 
 
 def _check_nvswitches(path: str, value: Any) -> str:
@@ -98,10 +110,17 @@ def _check_modules(path: str, mapping: Mapping[Any, Any]) -> dict[int, Address]:
     return found
 
 
+_UNLESS_GONE = "Needed but for O(guest_shapes[].state=absent)."
 SHAPE_FIELDS = (
     Field("name", "str", ("Name of the guest: of its domain and of itself.",), required=True, check=_check_name),
     Field("gpus", "int", ("GPUs that it gets; V(0) is a guest without passthrough.",), default=0, minimum=0),
-    Field("vfs_per_gpu", "int", ("VFs for each GPU, from the nearest NICs.",), default=1, minimum=0),
+    Field(
+        "vfs_per_gpu",
+        "int",
+        ("VFs for each GPU, from the nearest NICs. More than V(1) is for a guest with GPUs.",),
+        default=1,
+        minimum=0,
+    ),
     Field(
         "nvswitches",
         "raw",
@@ -112,8 +131,8 @@ SHAPE_FIELDS = (
         default="none",
         check=_check_nvswitches,
     ),
-    Field("vcpus", "int", ("CPUs, in whole cores of the host.",), required=True, minimum=1),
-    Field("memory_gib", "int", ("Memory in GiB, all of it in huge pages.",), required=True, minimum=1),
+    Field("vcpus", "int", ("CPUs, in whole cores of the host.", _UNLESS_GONE), minimum=1),
+    Field("memory_gib", "int", ("Memory in GiB, all of it in huge pages.", _UNLESS_GONE), minimum=1),
     Field("page_size", "str", ("Size of these pages.",), default="1G", choices=tuple(_PAGES_MIB)),
     Field(
         "image",
@@ -122,6 +141,7 @@ SHAPE_FIELDS = (
             "Image of C(guest_images) that its disk is made from, with a seed for cloud-init beside it.",
             "Omitted: its disk is C(NAME.qcow2) in O(guest_image_folder), which somebody else puts there, and it is told nothing.",
         ),
+        check=check_name,
     ),
     Field("disk_gib", "int", ("Size of its disk in GiB. Omitted: that of the image.",), minimum=1),
     Field(
@@ -145,9 +165,24 @@ SHAPE_FIELDS = (
         (
             "Network of libvirt or bridge of the host that its first interface is on, where it asks for an address by DHCP.",
         ),
+        check=check_name,
     ),
-    Field("mac", "str", ("MAC address of its first interface. Omitted: derived from its name.",), check=canonical_mac),
-    Field("mtu", "int", ("MTU of those of its rails that have none of their own.",), minimum=68),
+    Field(
+        "mac",
+        "str",
+        ("MAC address of its first interface, on O(guest_shapes[].network). Omitted: derived from its name.",),
+        check=canonical_mac,
+    ),
+    Field(
+        "mtu",
+        "int",
+        (
+            f"MTU of those of its rails that have none of their own, from {LEAST_MTU} to {MOST_MTU}; at least {LEAST_MTU_V6} with IPv6 addresses.",
+            "A NIC may take less.",
+        ),
+        minimum=LEAST_MTU,
+        maximum=MOST_MTU,
+    ),
     RAILS_FIELD,
     Field(
         "state",
@@ -272,22 +307,48 @@ def _wishes(given: Sequence[Mapping[str, Any] | None]) -> tuple[Wish, ...]:
     )
 
 
-def _contradictions(shapes: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
+def _contradictions(given: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
     """What of all shapes cannot be meant together. Each has only the options that are right by themselves."""
-    paths: dict[str, str] = {}
-    for index, values in enumerate(shapes):
-        path, name = f"guest_shapes[{index}]", values.get("name", "")
-        if name.lower() in paths:
-            advice = "Give each guest its own; upper and lower case are alike."
-            fact = f"is the name of {paths[name.lower()]}"
-            yield Problem(f"{path}.name", fact, advice, found=repr(name))
-        if name:
-            paths.setdefault(name.lower(), path)
+    shapes = {f"guest_shapes[{index}]": values for index, values in enumerate(given)}
+    for path, values in shapes.items():
         for needs, check in _CHECKS:
             if values.keys() >= needs:
                 yield from check(path, values)
-    there = {f"guest_shapes[{index}]": one for index, one in enumerate(shapes) if one.get("state") != GONE}
-    yield from twins({path: one for path, one in there.items() if "rails" in one})
+    there = {path: values for path, values in shapes.items() if values.get("state") != GONE}
+    yield from _alike(shapes, "name", "Give each guest its own; upper and lower case are alike.")
+    yield from _alike(there, "mac", "Give each guest its own, or leave it out.")
+    yield from twins({path: values for path, values in there.items() if "rails" in values})
+
+
+def _alike(shapes: Mapping[str, Mapping[str, Any]], option: str, advice: str) -> Iterator[Problem]:
+    """Shapes that have what another one has."""
+    first: dict[str, str] = {}
+    for path, values in shapes.items():
+        value = values.get(option)
+        if value and first.setdefault(value.lower(), path) != path:
+            fact = f"is the {option} of {first[value.lower()]}"
+            yield Problem(f"{path}.{option}", fact, advice, found=repr(value))
+
+
+def _sizes(path: str, values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What every guest needs that is to be there."""
+    for name in ("vcpus", "memory_gib") if values["state"] != GONE else ():
+        if name in values and values[name] is None:
+            what = next(one.description[0] for one in SHAPE_FIELDS if one.name == name)
+            yield Problem(f"{path}.{name}", "is missing", f"Set it: {what}")
+
+
+def _vfs(path: str, values: Mapping[str, Any]) -> Iterator[Problem]:
+    """VFs of no GPU. The default counts as not asked for: a module cannot tell it from the same number written down."""
+    if values["vfs_per_gpu"] > 1 and not values["gpus"]:
+        found, advice = str(values["vfs_per_gpu"]), "Give it GPUs, or leave this out."
+        yield Problem(f"{path}.vfs_per_gpu", "is for GPUs, of which there are none", advice, found)
+
+
+def _mac(path: str, values: Mapping[str, Any]) -> Iterator[Problem]:
+    if values["mac"] and values["network"] is None:
+        fact = "is for an interface on a network, which the guest has not"
+        yield Problem(f"{path}.mac", fact, "Name the network, or leave this out.", values["mac"])
 
 
 def _nvswitches(path: str, values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -315,21 +376,26 @@ def _login(path: str, values: Mapping[str, Any]) -> Iterator[Problem]:
 
 # Checks over several options of a shape, each with those that it needs.
 _CHECKS: tuple[tuple[frozenset[str], Callable[[str, Mapping[str, Any]], Iterator[Problem]]], ...] = (
+    (frozenset({"state"}), _sizes),
+    (frozenset({"gpus", "vfs_per_gpu"}), _vfs),
     (frozenset({"gpus", "nvswitches"}), _nvswitches),
+    (frozenset({"mac", "network"}), _mac),
     (frozenset({"image"}), _without_image),
     (frozenset({"user", "ssh_keys", "image", "state"}), _login),
-    (frozenset({"rails", "mtu", "gpus", "vfs_per_gpu"}), problems_of),
+    (frozenset({"rails", "gpus", "vfs_per_gpu"}), too_many),
+    (frozenset({"rails"}), problems_of),
 )
 
 
 def _shape(values: Mapping[str, Any]) -> Shape:
+    """What placement reads; a guest that is to go may have no sizes."""
     return Shape(
         values["name"],
         values["gpus"],
         values["vfs_per_gpu"],
         values["nvswitches"],
-        values["vcpus"],
-        values["memory_gib"] * 1024,
+        values["vcpus"] or 0,
+        (values["memory_gib"] or 0) * 1024,
         _PAGES_MIB[values["page_size"]],
     )
 

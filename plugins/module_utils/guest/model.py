@@ -113,7 +113,7 @@ def model_of(machine: Machine, placed: Placed, options: Options) -> Guest:
     problems = list(_width(path, options, window, bits))
     if problems:
         raise IntentError(problems)
-    notes += _remarks(options, window)
+    notes += remarks(options.firmware, window)
     uuid = options.uuid or _uuid(machine.name, placed.shape.name)
     return Guest(
         name=placed.shape.name, uuid=uuid, mac=_mac(uuid, options), page_mib=placed.shape.page_mib, cells=placed.cells,
@@ -192,11 +192,12 @@ def _width(path: str, options: Options, window: Window, bits: int) -> Iterator[P
         yield Problem(f"{path}.address_bits", what, advice, f"{have} bits", f"{bits} bits")
 
 
-def _remarks(options: Options, window: Window) -> Iterator[str]:
+def remarks(firmware: Firmware, window: Window) -> Iterator[str]:
+    """What is to be known of the room for a guest's regions, and does not stop it."""
     if window.unread:
         names = ", ".join(map(str, window.unread))
         yield f"the regions of {names} are not known: the guest's 64-bit window has no room counted for them"
-    if options.firmware is Firmware.BIOS and window.is_large:
+    if firmware is Firmware.BIOS and window.is_large:
         yield "the guest starts with a BIOS, which has no room for its large regions: take firmware: efi"
 
 
@@ -302,4 +303,4 @@ def _mac(uuid: str, options: Options) -> str:
     return options.network.mac.lower().replace("-", ":") or f"52:54:00:{drawn}"
 
 
-__all__ = ["Device", "Guest", "Options", "Threads", "Topology", "model_of"]
+__all__ = ["Device", "Guest", "Options", "Threads", "Topology", "model_of", "remarks"]

@@ -23,10 +23,13 @@ from ..pci.address import Address
 from . import found, record, wanted
 from .found import Current
 from .intent import Wish
+from .model import remarks
+from .options import Firmware
 from .placed import Given, Part, Placed
 from .placing import Round, placements
 from .resources import spans
 from .wanted import Desired
+from .windows import window_of
 
 # Where a guest is placed does not depend on how it is stopped, run, or whether it is to run at all.
 _OF_RUNNING = ("guest_stop", "guest_stop_timeout_s", "guest_drain", "guest_emulator")
@@ -89,7 +92,13 @@ def overview(
         if name in placed:
             kept = name in records and record.placed_in(name, records[name]).devices == placed[name].devices
             guests.append(
-                {**_asked(wish), "verdict": PLACED, "on_record": kept, **_given(placed[name], routes, current)}
+                {
+                    **_asked(wish),
+                    "verdict": PLACED,
+                    "on_record": kept,
+                    **_given(placed[name], routes, current),
+                    "notes": [*placed[name].notes, *_room(wish, placed[name], current)],
+                }
             )
         else:
             reasons = [
@@ -126,8 +135,14 @@ def _given(placed: Placed, routes: Routes, current: Current) -> dict[str, Any]:
             for one in placed.cells
         ],
         "emulator_cpus": list(placed.emulator),
-        "notes": list(placed.notes),
     }
+
+
+def _room(wish: Wish, placed: Placed, current: Current) -> Iterator[str]:
+    """What a guest's model would say of its regions; devices on record may be gone."""
+    functions = current.machine.tree.functions
+    there = [one.address for one in placed.devices if one.address in functions]
+    return remarks(Firmware(wish.rest["firmware"]), window_of(current.machine, there))
 
 
 def _distance(given: Given, routes: Routes, current: Current) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
@@ -16,6 +16,11 @@ from ..core.schema import Field
 from .addresses import Interface, address_of, interface_of
 
 MANAGEMENT = "mgmt"  # what a guest's network settings call the interface on its ``network``
+LEAST_MTU, MOST_MTU = (
+    68,
+    65535,
+)  # Linux, include/uapi/linux/if_ether.h: of any Ethernet device; each has a maximum of its own
+LEAST_MTU_V6 = 1280  # RFC 8200, 5: Linux has no IPv6 on an interface with less
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
 
@@ -26,17 +31,12 @@ def _check_name(path: str, text: str) -> str:
     return text
 
 
-def _check_addresses(path: str, given: list[str]) -> list[str]:
-    """Addresses with their prefix, as ``ipaddress`` writes them; every one that is none at once."""
-    problems, found = [], []
-    for index, text in enumerate(given):
-        try:
-            found.append(str(_interface(text)))
-        except ValueError as error:
-            problems.append(Problem(f"{path}[{index}]", str(error), "Correct it.", repr(text), "such as 10.0.0.1/24"))
-    if problems:
-        raise IntentError(problems)
-    return found
+def _check_address(path: str, text: str) -> str:
+    """An address with its prefix, as ``ipaddress`` writes it."""
+    try:
+        return str(_interface(text))
+    except ValueError as error:
+        raise IntentError([Problem(path, str(error), "Correct it.", repr(text), "such as 10.0.0.1/24")]) from None
 
 
 def _interface(text: str) -> Interface:
@@ -80,15 +80,24 @@ RAILS_FIELD = Field(
             ("Addresses with their prefix length.",),
             default=[],
             elements="str",
-            check=_check_addresses,
+            each=_check_address,
         ),
         Field(
             "gateway",
             "str",
-            ("Address of the default gateway, in the network of one of the addresses.",),
+            (
+                "Address of the default gateway of the guest, in the network of one of the addresses.",
+                "All rails of a guest have one for IPv4 and one for IPv6 at most.",
+            ),
             check=_check_gateway,
         ),
-        Field("mtu", "int", ("MTU. Omitted: that of O(guest_shapes[].mtu).",), minimum=68),
+        Field(
+            "mtu",
+            "int",
+            ("MTU, as O(guest_shapes[].mtu), which it is where it is omitted.",),
+            minimum=LEAST_MTU,
+            maximum=MOST_MTU,
+        ),
         Field("dhcp", "bool", ("Whether it asks for an IPv4 address.",), default=False),
     ),
 )
@@ -124,37 +133,94 @@ def rails_of(values: Mapping[str, Any]) -> tuple[Rail, ...]:
     )
 
 
-def problems_of(path: str, values: Mapping[str, Any]) -> Iterator[Problem]:
-    """What of one checked shape's rails cannot be meant."""
-    rails, vfs = rails_of(values), values["gpus"] * values["vfs_per_gpu"]
-    if len(rails) > vfs:
+# What speaks against them ----------------------------------------------------------------
+# Rails have only the options that are right by themselves, and None for a wrong address.
+
+
+def too_many(path: str, values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Rails for which there is no VF."""
+    count, vfs = len(values["rails"]), values["gpus"] * values["vfs_per_gpu"]
+    if count > vfs:
         advice = "Take rails out, or give the guest more GPUs or vfs_per_gpu."
-        yield Problem(f"{path}.rails", "are more than the guest has VFs", advice, str(len(rails)), f"at most {vfs}")
-    if values["mtu"] is not None and not rails:
+        yield Problem(f"{path}.rails", "are more than the guest has VFs", advice, str(count), f"at most {vfs}")
+
+
+def problems_of(path: str, values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What of one shape's rails cannot be meant."""
+    rails = values["rails"]
+    if values.get("mtu") is not None and not rails:
         yield Problem(f"{path}.mtu", "is for rails, of which there are none", "Name rails, or leave it out.")
-    names = [one.name.lower() for one in rails]
-    for number, one in enumerate(rails):
-        here = f"{path}.rails[{number}]"
-        if one.name.lower() in names[:number]:
-            advice = "Rename one; upper and lower case are alike."
-            yield Problem(f"{here}.name", "is the name of another rail of the guest", advice, found=repr(one.name))
-        if one.gateway and not any(_reaches(text, one.gateway) for text in one.addresses):
-            advice = "Correct the gateway or the addresses."
-            fact = "is in the network of none of the rail's addresses"
-            yield Problem(f"{here}.gateway", fact, advice, one.gateway, ", ".join(one.addresses))
+    yield from _names(path, rails)
+    yield from _mtus(path, rails, values.get("mtu"))
+    yield from _gateways(path, rails)
 
 
-def _reaches(address: str, gateway: str) -> bool:
-    return ipaddress.ip_address(gateway) in ipaddress.ip_interface(address).network
+def _names(path: str, rails: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for number, rail in enumerate(rails):
+        if "name" in rail:
+            name = rail["name"] or f"rail{number}"
+            if name.lower() in seen:
+                fact, advice = "is the name of another rail of the guest", "Rename one; upper and lower case are alike."
+                yield Problem(f"{path}.rails[{number}].name", fact, advice, found=repr(name))
+            seen.add(name.lower())
+
+
+def _mtus(path: str, rails: Sequence[Mapping[str, Any]], of_all: Union[int, None]) -> Iterator[Problem]:
+    for number, rail in enumerate(rails):
+        own = rail.get("mtu")
+        mtu = of_all if own is None and "mtu" in rail else own
+        if mtu is not None and mtu < LEAST_MTU_V6 and any(":" in text for text in _addresses(rail).values()):
+            where = f"{path}.mtu" if own is None else f"{path}.rails[{number}].mtu"
+            advice = "Give a larger number, or no IPv6 addresses."
+            yield Problem(where, "is too small for IPv6", advice, str(mtu), f"at least {LEAST_MTU_V6}")
+
+
+def _gateways(path: str, rails: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
+    """Gateways that no packet could take. The guest's settings make each a default route, of which one of a kind has effect."""
+    own = {text.partition("/")[0] for rail in rails for text in _addresses(rail).values()}
+    first: dict[int, str] = {}
+    for number, rail in enumerate(rails):
+        here, gateway = f"{path}.rails[{number}].gateway", rail.get("gateway")
+        if not gateway:
+            continue
+        version = ipaddress.ip_address(gateway).version
+        if first.setdefault(version, here) != here:
+            advice = "Leave one of them out; networks that are reached by a rail need no gateway."
+            fact = f"is a second default gateway for IPv{version}, beside {first[version]}"
+            yield Problem(here, fact, advice, found=gateway)
+        if gateway in own:
+            yield Problem(here, "is an address of the guest itself", "Name the router.", found=gateway)
+        elif "addresses" in rail and None not in rail["addresses"]:
+            yield from _unreached(here, gateway, rail["addresses"])
+
+
+def _unreached(here: str, gateway: str, addresses: Sequence[str]) -> Iterator[Problem]:
+    """A gateway that is no router in the network of any address."""
+    networks = [ipaddress.ip_interface(text).network for text in addresses]
+    near = [one for one in networks if ipaddress.ip_address(gateway) in one]
+    said = ["is in the network of none of the rail's addresses"] if not near else []
+    for network in near:
+        try:
+            _interface(f"{gateway}/{network.prefixlen}")
+            return
+        except ValueError as error:
+            said.append(str(error))
+    yield Problem(here, said[0], "Correct the gateway or the addresses.", gateway, ", ".join(addresses))
 
 
 def twins(shapes: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:
-    """Addresses that two rails of this host's guests have; ``shapes`` are checked ones by their path."""
+    """Addresses that two rails of this host's guests have; ``shapes`` are those with rails, by their path."""
     seen: dict[str, str] = {}
     for path, values in shapes.items():
         for number, rail in enumerate(values["rails"]):
-            for index, text in enumerate(rail["addresses"]):
+            for index, text in _addresses(rail).items():
                 here, address = f"{path}.rails[{number}].addresses[{index}]", text.partition("/")[0]
                 if address in seen:
                     yield Problem(here, f"is that of {seen[address]} too", "Give each rail its own.", found=text)
                 seen.setdefault(address, here)
+
+
+def _addresses(rail: Mapping[str, Any]) -> dict[int, str]:
+    """The right addresses of a rail by their number."""
+    return {index: text for index, text in enumerate(rail.get("addresses", ())) if text is not None}

@@ -29,16 +29,18 @@ from ..vf.intent import Entry as PortEntry
 from ..vf.intent import entries_of as ports_of
 from . import intent
 from .intent import GuestIntent, Wish
-from .networks import HOSTDEV, NETWORKS_FIELD
+from .networks import HOSTDEV, NETWORKS_FIELD, unwanted
 
 RUNNING, DEFINED, GONE = "running", "defined", intent.GONE
 GRACEFUL, FORCE = "graceful", "force"
 
 
 def absolute(path: str, text: str) -> str:
-    """A path without signs that libvirt, QEMU or a shell would take for something else."""
-    if not text.startswith("/") or posixpath.normpath(text) != text or re.search(r"[\s,:]", text):
-        raise IntentError([Problem(path, "is no plain absolute path", "Correct it.", found=repr(text))])
+    """A path below / without signs that libvirt, QEMU or a shell would take for something else."""
+    whole = re.match(r"/[^/]", text) is not None and posixpath.normpath(text) == text
+    if not whole or not text.isprintable() or re.search(r"[\s,:]", text):
+        wanted = "one from / on, without .., blanks, commas, colons and control characters"
+        raise IntentError([Problem(path, "is no plain absolute path", "Correct it.", repr(text), wanted)])
     return text
 
 
@@ -75,7 +77,9 @@ _STOP_FIELDS = (
     ),
     Field("guest_stop_timeout_s", "int", ("How long a guest may take to end.",), default=300, minimum=1),
 )
-_EMULATOR_FIELD = Field("guest_emulator", "str", ("Path of the QEMU that runs the guests. Omitted: libvirt's choice.",))
+_EMULATOR_FIELD = Field(
+    "guest_emulator", "str", ("Path of the QEMU that runs the guests. Omitted: libvirt's choice.",), check=absolute
+)
 # Those of other resources tell which devices are meant, and what earlier roles of the same run still bring.
 _OTHERS = (
     MODE_FIELD,
@@ -120,8 +124,8 @@ class Desired:
 
     def files_of(self, wish: Wish) -> Files:
         """Where the files of a guest are. Without an image its disk is made by somebody else, and nobody makes a seed."""
-        name = f"{self.folder}/{wish.shape.name}"
-        return Files(f"{name}.qcow2", f"{name}-seed.iso" if wish.rest["image"] else "")
+        both = files_in(self.folder, wish.shape.name)
+        return both if wish.rest["image"] else Files(both.disk)
 
 
 @dataclass(frozen=True)
@@ -135,6 +139,11 @@ class Files:
     def all(self) -> tuple[str, ...]:
         """Those that it has."""
         return tuple(path for path in (self.disk, self.seed) if path)
+
+
+def files_in(folder: str, name: str) -> Files:
+    """The files of a guest that has all."""
+    return Files(f"{folder}/{name}.qcow2", f"{folder}/{name}-seed.iso")
 
 
 @dataclass
@@ -155,6 +164,7 @@ class _Parsed:
 def parse(params: Mapping[str, Any]) -> Desired:
     """What the options ask for; IntentError with every mistake."""
     values, problems = SCHEMA.parse_all(params)
+    problems += unwanted(right_entries(NETWORKS_FIELD, params), right_entries(intent.FIELDS[0], params))
     parsed = _Parsed(problems)
     own = {name: one for name, one in params.items() if name in intent.SCHEMA.variables()}
     guests: Union[GuestIntent, None] = parsed.of(intent.parse, own)

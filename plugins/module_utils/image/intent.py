@@ -93,9 +93,11 @@ def parse(params: Mapping[str, Any]) -> Desired:
     """What the options ask for; IntentError with every problem at once."""
     values, problems = SCHEMA.parse_all(params)
     images: dict[str, Image] = {}
+    shapes = right_entries(OF_SHAPES[0], params)
     for index, one in enumerate(right_entries(IMAGES_FIELD, params)):
         problems += _image(f"guest_images[{index}]", one, values[wanted.FOLDER_FIELD.name], images)
-    problems += _unknown_images(right_entries(OF_SHAPES[0], params), _names(params.get(IMAGES_FIELD.name)))
+        problems += _of_guest(f"guest_images[{index}]", one, values[wanted.FOLDER_FIELD.name], shapes)
+    problems += _unknown_images(shapes, _names(params.get(IMAGES_FIELD.name)))
     guests = wanted.Desired()
     try:
         guests = wanted.parse({name: one for name, one in params.items() if name in _OF_GUESTS})
@@ -121,9 +123,18 @@ def _unknown_images(shapes: Sequence[Mapping[str, Any]], known: set[str]) -> Ite
     for index, shape in enumerate(shapes):
         if shape.get("image") and shape.get("state", wanted.GONE) != wanted.GONE and shape["image"] not in known:
             path, found = f"guest_shapes[{index}].image", repr(shape["image"])
-            yield Problem(
-                path, "names no image of guest_images", "Correct it.", found, ", ".join(sorted(known)) or "none"
-            )
+            names = ", ".join(sorted(known)) or "a name out of guest_images, which has none"
+            yield Problem(path, "names no image of guest_images", "Correct it.", found, names)
+
+
+def _of_guest(
+    path: str, image: Mapping[str, Any], folder: str, shapes: Sequence[Mapping[str, Any]]
+) -> Iterator[Problem]:
+    """A base image that is a guest's disk or seed: the guest writes to it, and it goes with the guest."""
+    for index, shape in enumerate(shapes):
+        if shape.get("name") and image.get("path") in wanted.files_in(folder, shape["name"]).all:
+            fact = f"is a file of guest_shapes[{index}] ({shape['name']})"
+            yield Problem(f"{path}.path", fact, "Give the image a path of its own.", repr(image["path"]))
 
 
 def _image(path: str, one: Mapping[str, Any], folder: str, images: dict[str, Image]) -> list[Problem]:

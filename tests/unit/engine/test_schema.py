@@ -13,7 +13,7 @@ from ansible_collections.vela.gpudirect.plugins.module_utils import (
     site,
 )
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import IntentError, Problem
-from ansible_collections.vela.gpudirect.plugins.module_utils.core.schema import Field, Schema
+from ansible_collections.vela.gpudirect.plugins.module_utils.core.schema import Field, Schema, right_fields
 from ansible_collections.vela.gpudirect.plugins.module_utils.path.intent import BOOT_FIELDS
 
 
@@ -235,3 +235,36 @@ def test_a_choice_that_is_not_near_is_not_advised() -> None:
         schema.parse({"toy_allow": "yes"})
     with pytest.raises(IntentError, match=r"Did you mean guest\?"):
         schema.parse({"toy_allow": "gest"})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (67, "is too small (found 67, wanted at least 68). Give a larger number."),
+        ("65536", "is too large (found 65536, wanted at most 65535). Give a smaller number."),
+    ],
+)
+def test_a_number_outside_of_its_range(given: Any, said: str) -> None:
+    schema = Schema("t", "t_", (Field("t_mtu", "int", ("X.",), minimum=68, maximum=65535),))
+    with pytest.raises(IntentError) as caught:
+        schema.parse({"t_mtu": given})
+    assert str(caught.value) == f"t_mtu: {said}"
+    assert [schema.parse({"t_mtu": one}) for one in (68, "65535")] == [{"t_mtu": 68}, {"t_mtu": 65535}]
+
+
+def test_what_is_right_in_the_entries_of_a_list_inside() -> None:
+    inner = Field("ports", "list", ("X.",), default=[], elements="dict", fields=PORT)
+    fields = (Field("n", "int", ("X.",)), inner)
+    right = {"name": "b", "vfs": None, "trust": True}
+    found = right_fields(fields, {"n": "one", "ports": [{"name": 1, "vfs": 4}, {"name": "b"}, "x"]})
+    assert found == {"ports": [{"vfs": 2, "trust": True}, right, {}]}
+    assert right_fields(fields, {"n": 1, "ports": "x"}) == {"n": 1}
+
+
+def test_every_element_of_a_list_is_checked_by_itself() -> None:
+    entry = Field("t_list", "list", ("X.",), default=[], elements="int", each=even)
+    assert Schema("t", "t_", (entry,)).parse({"t_list": [2, "4"]}) == {"t_list": [1, 2]}
+    with pytest.raises(IntentError) as caught:
+        Schema("t", "t_", (entry,)).parse({"t_list": [1, 2, "x", 3]})
+    assert [one.path for one in caught.value.problems] == ["t_list[0]", "t_list[2]", "t_list[3]"]
+    assert right_fields((entry,), {"t_list": [1, 2, "x"]}) == {"t_list": [None, 1, None]}

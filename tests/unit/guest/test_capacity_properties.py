@@ -89,7 +89,7 @@ def later(
 
 def possible(shapes: Sequence[Shape]) -> list[Shape]:
     """As an inventory may ask for them."""
-    return [one if one.gpus else replace(one, nvswitches="none") for one in shapes]
+    return [one if one.gpus else replace(one, nvswitches="none", vfs_per_gpu=min(1, one.vfs_per_gpu)) for one in shapes]
 
 
 def without_threads(host: GuestHost) -> None:

@@ -8,12 +8,14 @@ import pytest
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import IntentError
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest import wanted
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest.intent import parse
+from ansible_collections.vela.gpudirect.plugins.module_utils.guest.options import checked
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest.placed import Shape
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest.rails import Rail, rails_of
 from ansible_collections.vela.gpudirect.plugins.module_utils.path.finding import Kind
 from ansible_collections.vela.gpudirect.plugins.module_utils.pci.address import Address
 
 from tests.fixtures.ssh_keys import blob, public_key
+from tests.unit.guest.guests import PLAIN
 
 KEY = public_key("ops")
 LEAST = {"name": "train-a", "vcpus": 4, "memory_gib": 8}
@@ -34,6 +36,7 @@ def test_a_shape_and_what_placement_does_not_read() -> None:
         "image": "ubuntu-24.04",
         "mtu": 9000,
         "rails": [{}, {"name": "blue", "addresses": ["10.0.0.1/24"], "gateway": "10.0.0.254", "mtu": 4000}],
+        "network": "default",
         "mac": "52-54-00-00-00-0A",
     }
     (wish,) = parse({"guest_shapes": [given]}).wishes
@@ -64,9 +67,28 @@ def test_partitions_name_addresses_or_modules() -> None:
     assert intent.wishes[0].shape.nvswitches == "3"
 
 
-@pytest.mark.parametrize("name", ["", "12", "a b", "-a", "a-", "a_b", "a..b", "a/b", "x" * 65, "x" * 64 + ".y", "ä"])
-def test_names_that_a_guest_cannot_have(name: str) -> None:
-    assert "is no name for a guest" in problems(guest_shapes=[{**LEAST, "name": name}])[0]
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("", "is empty"),
+        ("12", "is digits alone"),
+        *((one, "has other characters in it") for one in ("a b", "a_b", "a/b", "ä", "a\n", "²")),
+        *((one, "has a dash at an end or beside a dot") for one in ("-a", "x-", "a.-b", "a-.b")),
+        *((one, "has a dot at an end or beside another") for one in ("a..b", ".a", "a.")),
+        ("x" * 64, "is 64 characters long"),
+        (f"{'x' * 32}.{'y' * 31}", "is 64 characters long"),
+    ],
+)
+def test_names_that_a_guest_cannot_have(name: str, fault: str) -> None:
+    (found,) = problems(guest_shapes=[{**LEAST, "name": name}])
+    assert found.startswith(f"guest_shapes[0].name: is no name for a guest: it {fault}")
+    assert "wanted letters, digits, dashes and dots, at most 63, not digits alone" in found
+
+
+@pytest.mark.parametrize("name", ["x" * 63, "a.b-c", "1a", "A"])
+def test_names_that_a_guest_can_have_are_taken_by_its_model_too(name: str) -> None:
+    (wish,) = parse({"guest_shapes": [{**LEAST, "name": name}]}).wishes
+    assert checked(wish.shape.name, PLAIN) == PLAIN
 
 
 @pytest.mark.parametrize("value", [True, -1, "some", "01", 1.5])
@@ -136,6 +158,158 @@ IMAGE = {**LEAST, "gpus": 2, "image": "noble"}
 def test_rails_that_cannot_be_meant(rails: list[Any], said: str) -> None:
     (found,) = problems(guest_shapes=[{**IMAGE, "rails": rails}])
     assert said in found
+
+
+@pytest.mark.parametrize(
+    ("rails", "said"),
+    [
+        (["10.0.0.1/24", "10.0.0.1"], "is an address of the guest itself (found 10.0.0.1)"),
+        (["10.0.0.1/24", "10.0.0.0"], "is the address of the network 10.0.0.0/24 or of all in it (found 10.0.0.0"),
+        (["10.0.0.1/24", "10.0.0.255"], "is the address of the network 10.0.0.0/24 or of all in it (found 10.0.0.255"),
+        (["10.0.0.1/0", "224.0.0.1"], "is an address that no interface of a guest can have (found 224.0.0.1"),
+        (["fd00::1/64", "fd00::1"], "is an address of the guest itself (found fd00::1)"),
+        (["10.0.0.1/32", "10.0.0.2"], "is in the network of none of the rail's addresses (found 10.0.0.2"),
+    ],
+)
+def test_gateways_that_are_no_router(rails: list[str], said: str) -> None:
+    address, gateway = rails
+    (found,) = problems(guest_shapes=[{**IMAGE, "rails": [{"addresses": [address], "gateway": gateway}]}])
+    assert f"guest_shapes[0].rails[0].gateway: {said}" in found
+
+
+@pytest.mark.parametrize(
+    "addresses", [["10.0.0.1/31"], ["10.0.0.1/24", "10.0.0.2/16"], ["10.0.0.1/24", "10.1.0.1/24"], ["10.0.0.1/8"]]
+)
+def test_a_gateway_is_one_of_the_network_of_any_address(addresses: list[str]) -> None:
+    gateway = "10.0.0.0" if addresses[0].endswith("/31") else "10.0.0.254"
+    (wish,) = parse({"guest_shapes": [{**IMAGE, "rails": [{"addresses": addresses, "gateway": gateway}]}]}).wishes
+    assert rails_of(wish.rest)[0].gateway == gateway
+
+
+def test_a_guest_has_one_default_gateway_of_a_kind() -> None:
+    """Its settings make each of them a default route of the main table, of which one has effect."""
+    first = {"addresses": ["10.0.0.1/24"], "gateway": "10.0.0.254"}
+    second = {"addresses": ["10.0.1.1/24"], "gateway": "10.0.1.254"}
+    other = {"addresses": ["fd00::1/64"], "gateway": "fd00::ff"}
+    (found,) = problems(guest_shapes=[{**IMAGE, "rails": [first, second]}])
+    assert found.startswith(
+        "guest_shapes[0].rails[1].gateway: is a second default gateway for IPv4, beside guest_shapes[0].rails[0].gateway"
+    )
+    parse({"guest_shapes": [{**IMAGE, "rails": [first, other]}, {**IMAGE, "name": "b", "rails": [second]}]})
+
+
+def test_the_address_of_another_rail_is_no_gateway() -> None:
+    rails = [{"addresses": ["10.0.0.1/24"], "gateway": "10.0.0.2"}, {"addresses": ["10.0.0.2/24"]}]
+    (found,) = problems(guest_shapes=[{**IMAGE, "rails": rails}])
+    assert found.startswith("guest_shapes[0].rails[0].gateway: is an address of the guest itself")
+
+
+def test_one_mistake_in_a_rail_hides_no_other() -> None:
+    rails = [
+        {"addresses": ["10.1.0.7/24"], "gateway": "10.2.0.1"},
+        {"addresses": ["10.1.0.7/24"], "gateway": "nonsense", "mtu": 12},
+        {"addresses": ["ten", "10.1.0.7/24"], "gateway": "10.1.0.7", "mtu": 65536},
+        "blue",
+        {"name": "RAIL0"},
+    ]
+    found = problems(guest_shapes=[{**IMAGE, "vcpus": 0, "gpus": 1, "rails": rails}])
+    assert [one.split(": ")[0][len("guest_shapes[0].") :] for one in found] == [
+        "rails",
+        "rails[0].gateway",
+        "rails[1].addresses[0]",
+        "rails[1].gateway",
+        "rails[1].mtu",
+        "rails[2].addresses[0]",
+        "rails[2].addresses[1]",
+        "rails[2].gateway",
+        "rails[2].gateway",
+        "rails[2].mtu",
+        "rails[3]",
+        "rails[4].name",
+        "vcpus",
+    ]
+
+
+def test_a_gateway_is_not_blamed_for_an_address_that_is_wrong() -> None:
+    rails = [{"addresses": ["10.2.0.7", "10.1.0.7/24"], "gateway": "10.2.0.1"}]
+    (found,) = problems(guest_shapes=[{**IMAGE, "rails": rails}])
+    assert "addresses[0]: has no prefix length" in found
+
+
+@pytest.mark.parametrize("mtu", [67, 65536, 99999, 1000000])
+def test_mtus_that_no_interface_has(mtu: int) -> None:
+    rails = [{"addresses": ["10.0.0.1/24"], "mtu": mtu}]
+    found = problems(guest_shapes=[{**IMAGE, "mtu": mtu, "rails": rails}])
+    assert [one.split(": ")[0] for one in found] == ["guest_shapes[0].mtu", "guest_shapes[0].rails[0].mtu"]
+    assert all("wanted at least 68" in one or "wanted at most 65535" in one for one in found)
+
+
+def test_ipv6_needs_a_larger_mtu() -> None:
+    six, four = {"addresses": ["fd00::1/64"]}, {"addresses": ["10.0.0.1/24"], "mtu": 68}
+    found = problems(
+        guest_shapes=[
+            {**IMAGE, "rails": [{**six, "mtu": 1279}, four]},
+            {**IMAGE, "name": "b", "mtu": 1000, "rails": [{"addresses": ["fd00::2/64"]}, four]},
+            {**IMAGE, "name": "c", "mtu": 1000, "rails": [{"addresses": ["fd00::3/64"], "mtu": 1280}]},
+        ]
+    )
+    assert [one.partition(". ")[0] for one in found] == [
+        "guest_shapes[0].rails[0].mtu: is too small for IPv6 (found 1279, wanted at least 1280)",
+        "guest_shapes[1].mtu: is too small for IPv6 (found 1000, wanted at least 1280)",
+        "guest_shapes[1].rails[1].addresses[0]: is that of guest_shapes[0].rails[1].addresses[0] too (found 10.0.0.1/24)",
+    ]
+
+
+@pytest.mark.parametrize("option", ["network", "image"])
+@pytest.mark.parametrize("name", ["", "a b", "<x>&'\"", "a/b", "a\n", "\x1b", "x" * 64, ".."])
+def test_names_that_no_network_and_no_image_has(option: str, name: str) -> None:
+    (found,) = problems(guest_shapes=[{**LEAST, option: name}])
+    assert found.startswith(f"guest_shapes[0].{option}: is no name (found {name!r}, wanted at most 63 ")
+
+
+def test_two_guests_with_one_mac_and_one_for_no_interface() -> None:
+    on = {**LEAST, "network": "default", "mac": "52:54:00:00:00:0a"}
+    found = problems(
+        guest_shapes=[
+            {**on, "name": "gone", "state": "absent"},
+            on,
+            {**on, "name": "b", "mac": "52-54-00-00-00-0A"},
+            {**LEAST, "name": "c", "mac": "52:54:00:00:00:0b"},
+        ]
+    )
+    assert found == [
+        "guest_shapes[2].mac: is the mac of guest_shapes[1] (found '52:54:00:00:00:0a')."
+        " Give each guest its own, or leave it out.",
+        "guest_shapes[3].mac: is for an interface on a network, which the guest has not (found 52:54:00:00:00:0b)."
+        " Name the network, or leave this out.",
+    ]
+
+
+@pytest.mark.parametrize("option", ["guest_emulator", "guest_image_folder"])
+@pytest.mark.parametrize(
+    "path", ["", "/", "qemu", "/usr/bin/../x", "/x y", "//usr/bin/x", "/x/", "/x\n", "/\x1b", "/x\x7f", "/a,b", "/a:b"]
+)
+def test_what_is_no_plain_absolute_path(option: str, path: str) -> None:
+    with pytest.raises(IntentError) as caught:
+        wanted.parse({option: path})
+    assert str(caught.value).startswith(f"{option}: is no plain absolute path (found {path!r}, wanted one from / on, ")
+
+
+def test_vfs_are_for_gpus() -> None:
+    (found,) = problems(guest_shapes=[{**LEAST, "gpus": 0, "vfs_per_gpu": 4}])
+    assert found.startswith("guest_shapes[0].vfs_per_gpu: is for GPUs, of which there are none (found 4)")
+    parse({"guest_shapes": [{**LEAST, "gpus": 0, "vfs_per_gpu": 1}, {**LEAST, "name": "b", "vfs_per_gpu": 0}]})
+
+
+def test_a_guest_that_is_to_go_needs_no_sizes() -> None:
+    (wish,) = parse({"guest_shapes": [{"name": "old", "state": "absent"}]}).wishes
+    assert (wish.shape.name, wish.rest["state"]) == ("old", "absent")
+    found = problems(guest_shapes=[{"name": "a", "state": "defined"}, {"name": "b", "vcpu": 4, "memory_gib": 1}])
+    assert found == [
+        "guest_shapes[0].memory_gib: is missing. Set it: Memory in GiB, all of it in huge pages.",
+        "guest_shapes[0].vcpus: is missing. Set it: CPUs, in whole cores of the host.",
+        "guest_shapes[1].vcpu: is not a known name. Did you mean vcpus?",
+    ]
 
 
 def test_rails_on_a_link_between_two_have_both_addresses() -> None:

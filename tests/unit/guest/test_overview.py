@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.testing import patch_module_args
 from ansible_collections.vela.gpudirect.plugins.module_utils.core import edge
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import HostRefused, UnreadableState
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.host import Host
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.owned import PATH as OWNED
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest import overview, record
+from ansible_collections.vela.gpudirect.plugins.modules import libvirt_guest
 
 from tests.fixtures.fake_libvirt import FakeGuestHost
 from tests.fixtures.libvirt_hosts import built, failing, guests, look, run, settle, shape, with_files
@@ -270,3 +272,21 @@ def test_a_tree_without_huge_pages_is_told_by_its_files(host: FakeGuestHost) -> 
     fact = "is not in this tree, so whether the memory of guests suffices cannot be told. Capture it too."
     assert said == [f"{host.root}/sys/devices/system/node/node{node}/hugepages: {fact}" for node in range(2)]
     assert "found 0 free pages" in str(looked(guests(shape()), host)["problems"])  # a live kernel has none then
+
+
+def test_a_bios_without_room_for_the_regions_is_told_before_a_run_and_in_it(
+    host: FakeGuestHost, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpu = looked(guests(shape()), host)["guests"][0]["gpus"][0]["address"]
+    host.put(f"/sys/bus/pci/devices/{gpu}/resource", f"{1 << 40:#018x} {(1 << 40) + (128 << 30) - 1:#018x} 0x14220c\n")
+    note = "the guest starts with a BIOS, which has no room for its large regions: take firmware: efi"
+    for firmware, notes in (("efi", []), ("bios", [note])):
+        result = looked(guests(shape(firmware=firmware)), host)
+        assert result["guests"][0]["notes"] == notes
+        assert (note in result["text"]) == (firmware == "bios")
+    monkeypatch.setattr(edge, "Host", lambda: host)
+    with patch_module_args({**guests(shape(firmware="bios")), "gpudirect_allow": "guest"}), pytest.raises(SystemExit):
+        libvirt_guest.main()
+    result = json.loads(capsys.readouterr().out)
+    assert result["notes"] == [f"libvirt_guest[train]: {note}"]
+    assert note in json.dumps(result["warnings"])  # which is how a run shows it

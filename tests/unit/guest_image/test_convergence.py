@@ -42,6 +42,7 @@ GUEST = {
     "network": "br0",
     "rails": [{"addresses": ["10.0.0.1/24"], "mtu": 9000}],
 }
+NOTHING: dict[str, Any] = {"disk_gib": None, "user": None, "ssh_keys": None, "rails": None}  # of what needs an image
 ONE: dict[str, Any] = {"guest_images": [IMAGE], "guest_shapes": [GUEST]}
 TWO: dict[str, Any] = {"guest_images": [IMAGE], "guest_shapes": [GUEST, {**LEAST, "name": "train-2"}]}
 BASE = f"{FOLDER}/gpudirect-noble-{digest(UBUNTU)[:16]}.img"
@@ -280,6 +281,10 @@ def test_a_disk_smaller_than_its_image(host: ImageHost) -> None:
         (with_guest(rails=[{}] * 2), "are more than the guest has VFs"),
         (with_guest(user=None), "Name the user who has the keys"),
         ({**ONE, "guest_image_folder": "images"}, "is no plain absolute path"),
+        (
+            {"guest_shapes": [{**LEAST, "name": "g"}]},
+            "found 'noble', wanted a name out of guest_images, which has none",
+        ),
     ],
 )
 def test_options_that_cannot_be_meant(intent: dict[str, Any], words: str) -> None:
@@ -302,6 +307,23 @@ def test_a_password_in_a_url_is_not_told(url: str, told: str) -> None:
         guest_image.parse({"guest_images": [{**IMAGE, "url": url}]})
     assert f"guest_images[0].url: is no address of a file (found {told!r}, wanted " in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", [DISK, SEED])
+@pytest.mark.parametrize("changes", [{}, {"vcpus": 0}, {"state": "absent"}, {"image": None, **NOTHING}])
+def test_an_image_is_no_file_of_a_guest(path: str, changes: dict[str, Any]) -> None:
+    lying = {"name": "base", "path": path}
+    with pytest.raises(IntentError) as caught:
+        guest_image.parse({**with_guest(**changes), "guest_images": [IMAGE, lying]})
+    assert f"guest_images[1].path: is a file of guest_shapes[0] (train-1) (found {path!r})" in str(caught.value)
+
+
+def test_a_file_of_a_guest_that_has_left_becomes_no_image(host: ImageHost) -> None:
+    go(host, ONE)
+    heir = {"guest_images": [{"name": "base", "path": DISK}], "guest_shapes": [{**LEAST, "name": "b", "image": "base"}]}
+    with pytest.raises(HostRefused, match=r"train-1\.qcow2: is a file of guest train-1, and goes with it"):
+        go(host, heir)
+    assert host.exists(DISK)
 
 
 @pytest.mark.parametrize("host", ["host", "host.example:8443", "192.0.2.1", "[2001:db8::1]:80"])

@@ -151,6 +151,12 @@ def test_what_we_do_not_want_any_more_goes(host: FakeGuestHost) -> None:
     assert devices(domain(host)) == ["ua-gpu0"]
 
 
+def test_a_guest_that_is_to_go_is_named_and_no_more(host: FakeGuestHost) -> None:
+    settle(ONE, host)
+    settle(guests({"name": "train", "state": "absent"}), host)
+    assert not host.libvirt.domains.kept
+
+
 def test_autostart_of_libvirt_is_switched_off(host: FakeGuestHost) -> None:
     settle(ONE, host)
     host.libvirt.domains.kept["train"].autostart = True

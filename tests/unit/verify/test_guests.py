@@ -358,3 +358,9 @@ def test_one_command_tells_all_guests(tmp_path: Path) -> None:
         assert (one.state, one.runs, one.info["Autostart"]) == ("shut off", False, "disable")
         ((word, root),) = one.documents
         assert (word, root.findtext("name")) == ("as defined", name)
+
+
+def test_a_guest_that_is_to_go_is_named_and_no_more() -> None:
+    assert seen.wishes_of({"guest_shapes": [{"name": "old", "state": "absent"}]}) == [
+        seen.Wish("old", "absent", vcpus=0, memory_kib=0)
+    ]
