@@ -29,8 +29,7 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         variables, given = task_vars or {}, dict(self._task.args)
         try:
-            self._check(given)
-            options = inventory.options(self._templar, variables, given, overview.SCHEMA, overview.parse)
+            options = self._options(variables, given)
         except GpudirectError as error:
             return inventory.refusal(error)
         arguments = {"intent": json.dumps(options, sort_keys=True)}
@@ -43,7 +42,14 @@ class ActionModule(ActionBase):
         counts = [f"{verdicts.count(one)} {one}" for one in ("placed", "waits", "refused") if one in verdicts]
         return {**result, "msg": f"guests: {', '.join(counts) or 'none is asked for'}"}
 
-    def _check(self, given: dict[str, Any]) -> None:
+    def _options(self, variables: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+        """What goes to the module; all mistakes of the task and of the host's variables in one error."""
         problems = inventory.no_options("guest_placement", given, _OPTIONS)
+        options: dict[str, Any] = {}
+        try:
+            options = inventory.of_placement(self._templar, variables, given, overview.SCHEMA)
+        except IntentError as error:
+            problems.extend(error.problems)
         if problems:
             raise IntentError(problems)
+        return options

@@ -26,6 +26,9 @@ def rail_address(prefix: Any, rail: Any, guest: Any, length: Any = None, first: 
     network = _rail(whole, counted["rail"], counted.get("length", whole.prefixlen))
     index = counted["first"] + counted["guest"]
     last = network.size - (2 if network.version == 4 and network.size > 2 else 1)  # IPv4 keeps the last for all
+    if not index and network.size > 2:
+        fact = f"its address number 0 is that of the network on rail {rail}"
+        raise _error(str(network), fact, "Take a first of at least 1.")
     if index > last:
         fact = f"rail {rail} has no address number {index}"
         raise _error(str(network), fact, "Take a shorter length, or a lower first.", f"at most {last}")
@@ -36,7 +39,8 @@ def _network(prefix: Any) -> Any:
     try:
         network = netaddr.IPNetwork(str(prefix))
     except (netaddr.AddrFormatError, ValueError) as error:
-        raise _error(str(prefix), f"is no prefix ({error})", "Correct the address plan.") from error
+        # Ansible tells the cause of an error after the error, so that it would stand there twice.
+        raise _error(str(prefix), f"is no prefix ({error})", "Correct the address plan.") from None
     if network.ip != network.network or "/" not in str(prefix):
         raise _error(str(prefix), "is no prefix", "Write the network with its length.", str(network.cidr))
     return network

@@ -250,7 +250,7 @@ def _isolation(desired: Desired, current: Current, owned: Mapping[str, Any]) -> 
     cpus = _reserved(desired, current)
     texts = {tuning.drop_in(unit): tuning.drop_in_text(unit, cpus) for unit in tuning.HOUSEKEEPING}
     wrong = [path for path, text in texts.items() if current.files[path] != text]
-    listed = tuning.as_list(cpus)
+    listed = resources.spans(cpus)
     live = all(current.allowed[unit] == listed for unit in tuning.HOUSEKEEPING)
     if not wrong and live and owned.get(ISOLATION, {}).get("loaded"):
         return []
@@ -392,10 +392,7 @@ def _isolation_refusals(desired: Desired, current: Current) -> Iterator[Problem]
         advice = "Boot with systemd.unified_cgroup_hierarchy=1, or leave it out."
         yield Problem("kvm_isolate_cpus", "needs the unified hierarchy of control groups", advice)
     online = {cpu for node in current.nodes for core in node.cores for cpu in core}
-    lost = sorted(set(_reserved(desired, current)) - online)
-    if lost:
-        advice = "Correct guest_reserved_cpus."
-        yield Problem("guest_reserved_cpus", "names CPUs that are not online", advice, found=tuning.as_list(lost))
+    yield from resources.not_there(_reserved(desired, current), current.nodes)
     if not set(_reserved(desired, current)) & online:
         advice = "Name at least one core of each NUMA node."
         yield Problem("guest_reserved_cpus", "leaves the host no CPU", advice)

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
 
@@ -13,20 +14,33 @@ from .core.change import Change, Deferred, Plan
 from .core.errors import IntentError, Problem
 from .core.host import Host
 from .core.owned import Owned
-from .core.schema import Field, Schema
+from .core.schema import Field, Schema, right_entries
 from .guest import libvirt, things
 from .guest.libvirt import Thing
-from .guest.networks import ACTIVE, GONE, check_name
+from .guest.networks import ACTIVE, GONE, check_name, told_once
 from .guest.owned_xml import parse_xml
 from .guest.things import Things, Wanted
 from .guest.xml_output import tag, text_of
 
 
 def _check_folder(path: str, folder: str) -> str:
-    """An absolute path without a slash at its end."""
-    if folder.startswith("/") and ".." not in folder.split("/") and folder.strip("/"):
-        return folder.rstrip("/")
-    raise IntentError([Problem(path, "is not an absolute path", "Give the whole path.", found=repr(folder))])
+    """An absolute path, written in the one way in which it is compared and told to libvirt."""
+    if not folder.startswith("/"):
+        fact, advice = "is not an absolute path", "Give the whole path."
+    elif not folder.isprintable():  # XML has no control characters
+        fact, advice = "has a character in it that cannot be printed", "Take it out."
+    elif ".." in folder.split("/"):
+        fact, advice = "has .. in it", "Give the path that is meant."
+    elif _plain(folder) == "/":
+        fact, advice = "is the root folder itself", "Give a folder below it."
+    else:
+        return _plain(folder)
+    raise IntentError([Problem(path, fact, advice, found=repr(folder))])
+
+
+def _plain(folder: str) -> str:
+    """A path without what changes nothing in it."""
+    return "/" + posixpath.normpath(folder).lstrip("/")
 
 
 POOLS_FIELD = Field(
@@ -40,7 +54,13 @@ POOLS_FIELD = Field(
     elements="dict",
     fields=(
         Field("name", "str", ("Name of the pool.",), required=True, check=check_name),
-        Field("path", "str", ("Its folder, which is made where it is not there.",), required=True, check=_check_folder),
+        Field(
+            "path",
+            "str",
+            ("Its folder, by an absolute path without C(..), which is made where it is not there.",),
+            required=True,
+            check=_check_folder,
+        ),
         Field("state", "str", ("Whether it is there.",), default=ACTIVE, choices=(ACTIVE, GONE)),
     ),
 )
@@ -54,6 +74,7 @@ class Pool:
     path: str
     name: str
     folder: str
+    state: str = ACTIVE
 
 
 @dataclass(frozen=True)
@@ -76,20 +97,24 @@ class Current:
 
 def parse(params: Mapping[str, Any]) -> Desired:
     """Wanted pools from options; IntentError with every mistake."""
-    values, problems = SCHEMA.parse_all(params)
+    problems = SCHEMA.parse_all(params)[1]
     pools: list[Pool] = []
-    for index, one in enumerate(values[POOLS_FIELD.name] or ()):
-        path = f"guest_pools[{index}]"
-        if one is None or one["state"] == GONE:
-            continue
-        for twin in pools:
-            if one["name"] == twin.name or one["path"] == twin.folder:
-                what = "name" if one["name"] == twin.name else "path"
-                problems.append(Problem(f"{path}.{what}", f"is that of {twin.path} too", "Give each its own."))
-        pools.append(Pool(path, one["name"], one["path"]))
+    for index, one in enumerate(right_entries(POOLS_FIELD, params)):
+        pool = Pool(f"guest_pools[{index}]", *(one.get(name, "") for name in ("name", "path", "state")))
+        problems += told_once(problem for twin in pools for problem in _of_twin(pool, twin))
+        pools.append(pool)
     if problems:
         raise IntentError(problems)
-    return Desired(tuple(pools))
+    return Desired(tuple(one for one in pools if one.state == ACTIVE))
+
+
+def _of_twin(one: Pool, twin: Pool) -> Iterator[Problem]:
+    """What two pools of a host must not both have. Empty: wrong by itself, which is said already."""
+    fact, advice = f"is that of {twin.path} too", "Give each its own."
+    if one.name and one.name == twin.name:
+        yield Problem(f"{one.path}.name", fact, advice, found=repr(one.name))
+    elif one.folder and one.folder == twin.folder and GONE not in (one.state, twin.state):
+        yield Problem(f"{one.path}.path", fact, advice, found=repr(one.folder))
 
 
 def read(host: Host, desired: Desired) -> Current:
@@ -144,7 +169,7 @@ def _folder(thing: Thing) -> str:
 
 def _taken(pools: Sequence[Pool], there: Mapping[str, Thing]) -> list[Problem]:
     """Folders that another pool of the host has; libvirt refuses two pools of one folder only once both are to start."""
-    owners = {_folder(thing): name for name, thing in there.items()}
+    owners = {_plain(_folder(thing)): name for name, thing in there.items()}
     advice = "Name that pool's folder nowhere, or take another."
     return [
         Problem(f"{one.path}.path", f"{one.folder} is the folder of the pool {owners[one.folder]}", advice)

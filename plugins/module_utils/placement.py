@@ -12,13 +12,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Union
+from typing import Any, Union
 
+from .core.errors import natural
 from .guest.choice import best
 from .guest.pairing import Pairing, distance_notes, given_of
 from .guest.placed import Cell, Given, HostNode, Part, Placed, Refused, Shape
 from .guest.refusal import Why, of_gpus, of_vfs, repeated, spelled
-from .guest.room import Room, Share, cell_notes, cells_of, emulator_of, fullest, shortages, totals
+from .guest.room import (
+    Room,
+    Share,
+    cell_notes,
+    cells_of,
+    emulator_of,
+    fullest,
+    on_no_node,
+    shortages,
+    totals,
+    wrong_numbers,
+)
 from .guest.stock import Selection, Stock, by_part, selection_of
 from .path.finding import Kind
 from .path.labels import counted
@@ -54,8 +66,10 @@ def place(
     return _Placer(stock, room, pairing, {one.shape.name: one for one in existing}).answers(shapes)
 
 
-def _by_size(shape: Shape) -> tuple[int, int, int, int, str, str]:
-    return (-shape.gpus, -shape.vfs_per_gpu, -shape.memory_mib, -shape.vcpus, shape.name, repr(shape))
+def _by_size(shape: Shape) -> tuple[Any, ...]:
+    """The largest first, those of one size by name, g2 before g10."""
+    sizes = (-shape.gpus, -shape.vfs_per_gpu, -shape.memory_mib, -shape.vcpus)
+    return (*sizes, natural(shape.name), shape.name, repr(shape))
 
 
 @dataclass
@@ -143,11 +157,12 @@ class _Placer:
         if not shape.gpus:
             return self._without_gpus(shape, old)
         switches, why = self._switches(shape)
+        why += wrong_numbers(self.room, shape)
         only = self._partition(shape)
         kept = frozenset(one.address for one in by_part(old, Part.GPU)) if old else frozenset()
         choice = best(self.pairing, self.room, shape, only, kept)
         if choice is None:
-            if not why or only is None:
+            if only is None or len(only) == shape.gpus:
                 why += of_gpus(self.stock, shape, only) or of_vfs(self.pairing, shape, only)
             why += totals(self.room, shape)
         elif not choice.fits:
@@ -162,11 +177,10 @@ class _Placer:
 
     def _without_gpus(self, shape: Shape, old: Placed | None) -> Answer:
         _switches, why = self._switches(shape)
+        why += wrong_numbers(self.room, shape)
         at = fullest(self.room, shape, [cell.node for cell in old.cells] if old else [])
         if at is None:
-            whole = totals(self.room, shape)
-            each = [one for node in sorted(self.room.cores) for one in shortages(self.room, shape, {node: 1})]
-            why += whole or each or [("finds no NUMA node in this host", "See whether sysfs is mounted and readable.")]
+            why += on_no_node(self.room, shape)
         if why or at is None:
             return Refused(shape, spelled(shape, why))
         cells = cells_of(self.room, shape, {at: 1}, old.cells if old else ())

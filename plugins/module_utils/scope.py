@@ -31,6 +31,8 @@ ONLY_FIELD = Field(
 # The first resource of a round that is about guests, and those by which a host is drained.
 _FIRST = "kvm"
 _OF_DRAIN = ("libvirt_guest", "host_boot")
+# What libvirt has to be there for, by the variable that asks for it.
+_OF_LIBVIRT = {"libvirt_network": "guest_networks", "libvirt_pool": "guest_pools", "libvirt_guest": "guest_shapes"}
 _YES = ("true", "yes")
 _SHOWN = 4  # paths in one sentence
 _R = TypeVar("_R", bound=Resource)
@@ -54,6 +56,21 @@ def require_ready(only: str, reports: Iterable[Report], paths: Mapping[str, Any]
     if only != GUESTS:
         return
     problems = [*_not_as_wanted(reports), *_of_paths(paths)]
+    if problems:
+        raise HostRefused(problems)
+
+
+def require_libvirt(intent: Mapping[str, Any], reports: Sequence[Report]) -> None:
+    """Refuse what waits for libvirt where nothing of the run brings it: it would wait for ever, in runs that end well."""
+    if any(report.resource == _FIRST and not report.plan.empty for report in reports):
+        return
+    asked = [one for one in reports if intent.get(_OF_LIBVIRT.get(one.resource, ""))]
+    waiting = [(one.resource, each.why) for one in asked for each in one.plan.deferred if each.waits_for == _FIRST]
+    advice = "Set kvm_host: managed, or install and start libvirt on the host; where it is managed, see the journal of libvirt's daemon."
+    problems = [
+        Problem(_OF_LIBVIRT[resource], "needs libvirt, and nothing brings it to this host", advice, why)
+        for resource, why in waiting
+    ]
     if problems:
         raise HostRefused(problems)
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -91,6 +91,8 @@ RESOURCES: tuple[ModuleType, ...] = (
     *(kernel_args, hugepages, pci_path, sriov, pci_driver),
     *(kvm, libvirt_network, libvirt_pool, guest_image, libvirt_guest, host_boot),
 )
+# Those whose variables guest_placement takes; images and pools do not matter to where a guest is placed.
+OF_PLACEMENT: tuple[ModuleType, ...] = (kernel_args, hugepages, sriov, pci_driver, libvirt_network, libvirt_guest)
 SCHEMAS: tuple[Schema, ...] = (SCHEMA, *(resource.SCHEMA for resource in RESOURCES), reboot.SCHEMA)
 
 # Names under our prefixes that the playbooks themselves set.
@@ -113,23 +115,22 @@ def intent_of(variables: Mapping[str, Any]) -> dict[str, Any]:
     Variables whose name begins with one of our prefixes and that no schema knows are errors, since a typo in a
     name would otherwise silently switch a setting off.
     """
-    problems = [*_unknown_variables(variables), *scope.problems_of(variables)]
-    intent: dict[str, Any] = {}
-    for schema in SCHEMAS:
-        given = schema.from_variables(variables)
-        intent.update(given)
-        try:
-            schema.parse(given)
-        except IntentError as error:
-            problems.extend(error.problems)
-    for resource in RESOURCES:
-        try:
-            resource.parse(resource.SCHEMA.from_variables(variables))
-        except IntentError as error:
-            problems.extend(error.problems)
+    problems = [*unknown_variables(variables), *scope.problems_of(variables)]
+    problems += mistakes(variables, SCHEMAS, RESOURCES)
     if problems:
         raise IntentError(problems)
-    return intent
+    return {name: value for schema in SCHEMAS for name, value in schema.from_variables(variables).items()}
+
+
+def mistakes(
+    variables: Mapping[str, Any], schemas: Iterable[Schema], resources: Iterable[ModuleType]
+) -> Iterator[Problem]:
+    """All that some tables and resources say against their part of a host's variables."""
+    for schema, parse in [(one, one.parse) for one in schemas] + [(one.SCHEMA, one.parse) for one in resources]:
+        try:
+            parse(schema.from_variables(variables))
+        except IntentError as error:
+            yield from error.problems
 
 
 def lost_at_boot(intent: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,7 +176,8 @@ def options_of(resource: ModuleType, intent: Mapping[str, Any]) -> dict[str, Any
     return own
 
 
-def _unknown_variables(variables: Mapping[str, Any]) -> list[Problem]:
+def unknown_variables(variables: Mapping[str, Any]) -> list[Problem]:
+    """Variables with one of our prefixes that no table has."""
     prefixes = tuple({schema.prefix for schema in SCHEMAS})
     known = known_variables()
     strange = [
@@ -184,8 +186,8 @@ def _unknown_variables(variables: Mapping[str, Any]) -> list[Problem]:
     return [unknown(str(name), str(name), known) for name in sorted(strange)]
 
 
-def require_capture(host: Host) -> None:
-    """UnreadableState where ``gpudirect_root`` leads to no captured machine: once, and not by what is first missed in it."""
+def require_capture(host: Host, name: str = ROOT_FIELD.name) -> None:
+    """UnreadableState where a root leads to no captured machine: once, and not by what is first missed in it."""
     devices = host.names(sysfs.DEVICES) if host.captured else ()
     if isinstance(devices, tuple):
         return
@@ -199,7 +201,7 @@ def require_capture(host: Host) -> None:
     else:
         fact = "is no folder" if Host().exists(host.root) else "is not there"
     wanted = f"a folder with {sysfs.DEVICES.lstrip('/')}"
-    raise UnreadableState([Problem(ROOT_FIELD.name, fact, advice, found=host.root, wanted=wanted)])
+    raise UnreadableState([Problem(name, fact, advice, found=host.root, wanted=wanted)])
 
 
 # The longest way seen takes four: a daemon is started, guests go, their networks, then what was for them; and a reboot may be left.
@@ -226,6 +228,7 @@ def _look(intent: Mapping[str, Any], host: Host, *, check: bool, previous: Mappi
     at_work = [one.resource for one in reports if one.plan.changes or one.plan.deferred or one.plan.awaiting_reboot]
     paths = gate.paths(intent, host, at_work) if only != scope.DRAIN else {}
     scope.require_ready(only, reports, paths.get("paths", {}))
+    scope.require_libvirt(intent, reports)
     result = {**_summary(reports, allow), **paths}
     result["msg"] += scope.sentence(only)
     if result["blocked"] and not check:

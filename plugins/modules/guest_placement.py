@@ -14,8 +14,11 @@ description:
   - Reads a host once, writes nothing, and tells which GPUs, VFs, NVSwitches, CPUs and memory each guest of O(guest_shapes) has or would get of this
     host. It is the same decision that M(vela.gpudirect.libvirt_guest) goes by; guests on record keep what they have.
   - Guests that do not fit fail the task with every reason, unless O(report_only) says otherwise.
-  - A new guest whose devices other resources of a run still bring (VFs, drivers, pages) is not placed on what happens to be there, but said to wait.
-  - Options that are not given are taken from the variables of the host.
+  - A new guest whose devices other resources of a run still bring or take (VFs, drivers, pages) is not placed on what happens to be there, but said to wait,
+    or refused where the host will never suffice. So is a guest on record that does not fit as things are.
+  - Options that are not given are taken from the variables of the host. They are checked as for a run, with the names of all variables of this collection,
+    and what a run says against O(sriov_ports), O(pci_driver_devices) and O(kernel_hugepages) of this host is told too.
+  - A captured tree has to have the huge pages of its NUMA nodes, or nothing can be told of memory and the task fails with the missing files.
 author: vela.gpudirect contributors (!UNKNOWN)
 options:
   intent:

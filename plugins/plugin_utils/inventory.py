@@ -58,6 +58,29 @@ def _not_for_a_host(variables: Mapping[str, Any], loader: Any) -> list[Problem]:
     ]
 
 
+def of_placement(
+    templar: Any, variables: Mapping[str, Any], given: Mapping[str, Any], schema: Schema
+) -> dict[str, Any]:
+    """The options of guest_placement from a host's variables and from the task, which counts, checked as for a run.
+
+    So are those of the same resources that placement itself does not take, and the names of all that have our prefixes.
+    """
+    schemas = (site.SCHEMA, *(resource.SCHEMA for resource in site.OF_PLACEMENT))
+    known = {name for one in schemas for name in one.variables()}
+    problems = site.unknown_variables(variables)
+    own = {name: value for name, value in variables.items() if name in known and given.get(name) is None}
+    values: dict[str, Any] = {name: value for name, value in given.items() if name in known and value is not None}
+    try:
+        values |= values_of(templar, own)
+    except IntentError as error:
+        problems += error.problems
+    problems += site.mistakes(values, (site.SCHEMA,), site.OF_PLACEMENT)
+    if problems:
+        raise IntentError(problems)
+    root = site.SCHEMA.parse(site.SCHEMA.from_variables(values))[site.ROOT_FIELD.name]
+    return {**schema.from_variables(values), site.ROOT_FIELD.name: root}
+
+
 def values_of(templar: Any, variables: Mapping[str, Any]) -> dict[str, Any]:
     """Our variables with their templates resolved; an undefined one inside is an intent error of its name."""
     prefixes = tuple({schema.prefix for schema in site.SCHEMAS})
@@ -65,13 +88,30 @@ def values_of(templar: Any, variables: Mapping[str, Any]) -> dict[str, Any]:
     problems: list[Problem] = []
     for name in [str(one) for one in variables if str(one).startswith(prefixes) and one not in site.RESULTS]:
         try:
-            values[name] = templar.template(variables[name])
+            values[name] = as_json(name, templar.template(variables[name]), problems)
         except AnsibleError as error:
             cause = str(error).splitlines()[0].rstrip(".")
             problems.append(Problem(name, f"its template cannot be resolved: {cause}", "Correct the inventory."))
     if problems:
         raise IntentError(problems)
     return values
+
+
+def as_json(path: str, value: Any, problems: list[Problem]) -> Any:
+    """A value as JSON has it, whose keys are texts: YAML tells 1 from "1", and of two such keys one would silently be lost."""
+    if isinstance(value, list | tuple):
+        return [as_json(f"{path}[{at}]", one, problems) for at, one in enumerate(value)]
+    if not isinstance(value, Mapping):
+        return value
+    found: dict[Any, Any] = {}
+    for key, one in value.items():
+        # bool, None and what else YAML has as a key are told by the schema of the variable, which knows what they should be.
+        text = str(key) if isinstance(key, int) and not isinstance(key, bool) else key
+        where = f"{path}.{text}" if isinstance(key, str) and key.isidentifier() else f"{path}[{text}]"
+        if text in found:
+            problems.append(Problem(where, "stands there as a number and as a text", "Keep one of them."))
+        found[text] = as_json(where, one, problems)
+    return found
 
 
 def options(
@@ -85,7 +125,7 @@ def options(
             values[name] = given[name]
         elif name in variables:
             try:
-                values[name] = templar.template(variables[name])
+                values[name] = as_json(name, templar.template(variables[name]), problems)
             except AnsibleError as error:
                 cause = str(error).splitlines()[0].rstrip(".")
                 problems.append(Problem(name, f"its template cannot be resolved: {cause}", "Correct the inventory."))

@@ -13,11 +13,13 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from .. import site
 from ..audit import command_line as audit
 from ..core.change import Disruption
+from ..core.edge import located
 from ..core.errors import GpudirectError
 from ..core.host import Host
 from . import boot_run, drift, finding, intent, metrics
@@ -33,7 +35,9 @@ _EPILOG = "Exit status: 0 all is as wanted; 1 something is not; 2 not all could 
 def arguments() -> argparse.ArgumentParser:
     """What the command takes."""
     every = argparse.ArgumentParser(add_help=False)
-    every.add_argument("--intent", metavar="FILE", help=f"the intent, a file of this machine (default: {intent.PATH})")
+    every.add_argument(
+        "--intent", type=_path, metavar="FILE", help=f"the intent, a file of this machine (default: {intent.PATH})"
+    )
     every.add_argument("--json", action="store_true", help="print one JSON document instead of lines")
     parser = argparse.ArgumentParser("gpudirect", description=_DESCRIPTION, epilog=_EPILOG)
     verbs = parser.add_subparsers(dest="verb", required=True)
@@ -50,8 +54,16 @@ def arguments() -> argparse.ArgumentParser:
     watch.add_argument("--mend", action="store_true", help=put)
     plan = verbs.add_parser("plan", parents=[every], help="tell what would change", epilog=_EPILOG)
     verbs.add_parser("audit", help="judge the ways between GPUs and NICs from files (audit --help)", add_help=False)
-    plan.add_argument("--root", default="/", metavar="DIR", help="judge a captured tree instead of this host")
+    plan.add_argument(
+        "--root", default="/", type=_path, metavar="DIR", help="judge a captured tree instead of this host"
+    )
     return parser
+
+
+def _path(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("is empty, wanted a path")
+    return text
 
 
 def main(argv: Sequence[str] | None = None, host: Host | None = None) -> int:
@@ -63,10 +75,14 @@ def main(argv: Sequence[str] | None = None, host: Host | None = None) -> int:
     host = host or Host(getattr(options, "root", "/"))
     findings: list[Finding] | None = None
     try:
-        findings = _findings(options, host)
+        findings = [
+            replace(one, reasons=tuple(located(problem, host) for problem in one.reasons))
+            for one in _findings(options, host)
+        ]
         problems = [str(problem) for one in findings for problem in one.reasons]
     except GpudirectError as error:
-        problems = [str(problem) for problem in error.problems]
+        # An intent that was named is a file of this machine.
+        problems = [str(problem if options.intent else located(problem, host)) for problem in error.problems]
     verdict = None if findings is None else finding.verdict_of(findings)
     if getattr(options, "metrics", None):
         host.write_text(options.metrics, metrics.render(findings))
@@ -79,7 +95,9 @@ def main(argv: Sequence[str] | None = None, host: Host | None = None) -> int:
 
 
 def _findings(options: argparse.Namespace, host: Host) -> list[Finding]:
-    known = intent.load(Host(), options.intent) if options.intent else intent.load(host)
+    if options.verb == "plan":
+        site.require_capture(host, "--root")
+    known = intent.load(host) if options.intent is None else intent.load(Host(), options.intent)
     wanted = site.brought_back(known)
     if options.verb not in ("boot", "guests"):
         return drift.look(wanted, host, mend=getattr(options, "mend", False))

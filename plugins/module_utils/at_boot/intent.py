@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.change import ABSENT, Unreadable
+from ..core.document import members
 from ..core.errors import IntentError, Problem, UnreadableState
 from ..core.host import Host
 
@@ -30,14 +31,13 @@ def render(options: Mapping[str, Any]) -> str:
 def parse(path: str, text: str) -> dict[str, Any]:
     """The options in a file's text."""
     try:
-        document = json.loads(text)
-        version, options = document["version"], document["options"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise IntentError([Problem(path, f"is not an intent: {error}", _ADVICE)]) from error
+        version, options = members(text, "version", "options")
+    except ValueError as error:
+        raise IntentError([Problem(path, f"cannot be an intent, since it is {error}", _ADVICE)]) from error
     if version != VERSION:
         raise IntentError([Problem(path, "is of another version", _ADVICE, found=repr(version), wanted=str(VERSION))])
     if not isinstance(options, dict):
-        raise IntentError([Problem(path, "is not an intent: its options are no mapping", _ADVICE)])
+        raise IntentError([Problem(path, "cannot be an intent, since its options are no mapping", _ADVICE)])
     return options
 
 

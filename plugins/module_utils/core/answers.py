@@ -42,3 +42,20 @@ class Space:
     free_bytes: int
     free_inodes: int
     read_only: bool
+
+
+def variable(environment: str, name: str) -> list[str]:
+    """The words of a variable in a process's environment, as /proc/PID/environ has it."""
+    for entry in environment.split("\0"):
+        if entry.startswith(f"{name}="):
+            return entry[len(name) + 1 :].split()
+    return []
+
+
+def holder(locks: object, inode: int) -> str:
+    """The number of the process that has the lock on a file, out of /proc/locks (proc_locks(5)); empty where that does not tell."""
+    for line in locks.splitlines() if isinstance(locks, str) else ():
+        words = line.split()  # 1: FLOCK  ADVISORY  WRITE 734 00:16:1043 0 EOF
+        if len(words) > 5 and words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(inode):
+            return words[4]
+    return ""

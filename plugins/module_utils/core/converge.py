@@ -19,6 +19,10 @@ from .host import Host
 from .owned import Owned
 from .schema import Schema
 
+# A boot's start of guests has the lock while all of their memory is pinned: half a minute on a small host, minutes for
+# terabytes. A run that comes after a reboot waits for that.
+PATIENCE_S = 600.0
+
 
 class Resource(Protocol):
     """What a resource file offers: a schema and the verbs that are its own."""
@@ -87,7 +91,7 @@ def converge(resource: Resource, params: Mapping[str, Any], host: Host, *, allow
     desired = resource.parse(params)
     if check:
         return bring(resource, desired, host, allow=allow, check=True)
-    with host.exclusive():
+    with host.exclusive(PATIENCE_S):
         return bring(resource, desired, host, allow=allow, check=False)
 
 

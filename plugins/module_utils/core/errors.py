@@ -31,10 +31,13 @@ class Problem:
         return f"{self.path}: {self.fact}{detail}. {self.advice}"
 
 
+def natural(text: str) -> list[tuple[int, str]]:
+    """A key by which numbers in a text are numbers: entry 2 comes before entry 10."""
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"([0-9]+)", text)]
+
+
 def _in_order(problem: Problem) -> tuple[list[tuple[int, str]], Problem]:
-    """Entry 2 of a list before entry 10."""
-    parts = re.split(r"([0-9]+)", problem.path)
-    return [(int(part), "") if part.isdecimal() else (0, part) for part in parts], problem
+    return natural(problem.path), problem
 
 
 class GpudirectError(Exception):

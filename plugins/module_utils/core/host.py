@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import download
+from . import answers, download
 from .answers import Connection, Done, Space, Status
 from .change import ABSENT, Absent, Bytes, Text, Unreadable
 from .errors import CommandFailed, HostBusy, HostRefused, Problem
@@ -33,7 +33,7 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 STATE = "/var/lib/gpudirect"
 # In memory: a lock does not outlive a boot and leaves nothing on the disk.
 LOCK = "/run/gpudirect.lock"
-# The drift watch holds the lock for the second that it looks; a run that changes the host waits for that.
+# The drift watch holds the lock for the second that it looks; whoever finds it taken waits for that.
 PATIENCE_S = 10.0
 _POLL_S = (0.01, 0.5)  # how long a wait sleeps between two looks: at first, and at most
 # How often one path may lead on through links, as in the kernel (MAXSYMLINKS).
@@ -242,7 +242,7 @@ class Host:
         while number.isdigit() and int(number) > 1 and number not in seen:
             seen.add(number)
             environment = self.read_text(f"/proc/{number}/environ")
-            words = _variable(environment, "SSH_CONNECTION") if isinstance(environment, str) else []
+            words = answers.variable(environment, "SSH_CONNECTION") if isinstance(environment, str) else []
             if len(words) == 4:
                 return Connection(words[0], words[2])
             status = self.read_text(f"/proc/{number}/stat")
@@ -266,11 +266,18 @@ class Host:
             ) from error
         try:
             if not self.wait_until(lambda: _locked(handle), patience_s):
-                advice = "Wait until it has ended and run again."
-                raise HostBusy([Problem(LOCK, "another run of vela.gpudirect is changing this host", advice)])
+                fact = "another run of vela.gpudirect is changing this host"
+                found = self._process(answers.holder(self.read_text("/proc/locks"), os.fstat(handle).st_ino))
+                raise HostBusy([Problem(LOCK, fact, "Wait until it has ended and run again.", found)])
             yield
         finally:
             os.close(handle)
+
+    def _process(self, number: str) -> str:
+        """A process as ps(1) shows it; empty where there is no number."""
+        words = self.read_text(f"/proc/{number}/cmdline") if number else ""
+        told = words.replace("\0", " ").strip() if isinstance(words, str) else ""
+        return f"process {number}: {told}" if told else number and f"process {number}"
 
     # Writing -----------------------------------------------------------------------------
 
@@ -439,14 +446,6 @@ class Host:
         """Give a replaced file the SELinux label that the policy wants for its path."""
         if self.exists("/sys/fs/selinux/enforce") and not isinstance(self.program("restorecon"), Absent):
             self.run(["restorecon", path])
-
-
-def _variable(environment: str, name: str) -> list[str]:
-    """The words of a variable in a process's environment."""
-    for entry in environment.split("\0"):
-        if entry.startswith(f"{name}="):
-            return entry[len(name) + 1 :].split()
-    return []
 
 
 def _locked(handle: int) -> bool:

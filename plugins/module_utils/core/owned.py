@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from .change import ABSENT, Change, Text, Unreadable
+from .document import members
 from .errors import Problem, UnreadableState
 
 PATH = "/var/lib/gpudirect/owned.json"
@@ -49,10 +50,9 @@ class Owned:
         if isinstance(text, Unreadable):
             raise UnreadableState([_unusable(text.cause)])
         try:
-            document = json.loads(str(text))
-            version, records = document["version"], document["records"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise UnreadableState([_unusable(f"not an ownership file: {error}")]) from error
+            version, records = members(str(text), "version", "records")
+        except ValueError as error:
+            raise UnreadableState([_unusable(f"it is {error}")]) from error
         if version != VERSION or not _well_formed(records):
             raise UnreadableState([_unusable(_misfit(version))])
         return cls(records)

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 
 from ..assign.choice import candidates
 from ..boot.cmdline import name_of, split, value_of
-from ..boot.pages import KIB, Node
+from ..boot.pages import KIB, Node, Pages
 from ..core.change import ABSENT
+from ..core.errors import Problem
 from ..early.files import is_vfio
 from ..path.devices import devices_of
 from ..pci.address import Address
@@ -26,6 +27,7 @@ from ..pci.tree import Function, Sriov, Tree
 from ..vf.intent import Entry as Port
 from .found import Current
 from .placed import HostNode, Shape
+from .resources import not_there
 from .stock import Selection, in_pool, selection_of
 from .wanted import Desired
 
@@ -34,12 +36,11 @@ _NETWORK = (0x0200, 0x0207)
 _MADE_UP = 1_000_000  # IOMMU groups and CPUs that no host has
 # Arguments that decide which NUMA nodes there are, and those that decide which CPUs and threads: Linux kernel-parameters.txt.
 _OF_NODES = frozenset({"acpi", "numa"})
-_OF_CPUS = frozenset(
-    {
-        *("disable_cpu_apicid", "intremap", "l1tf", "maxcpus", "noapic", "nolapic", "nosmp", "nosmt"),
-        *("nox2apic", "nr_cpus", "possible_cpus"),
-    }
+# Of the latter, those that keep the kernel from finding a CPU; others only leave it offline.
+_OF_FOUND = frozenset(
+    {"disable_cpu_apicid", "intremap", "noapic", "nolapic", "nosmp", "nox2apic", "nr_cpus", "possible_cpus"}
 )
+_OF_CPUS = frozenset({*_OF_FOUND, "l1tf", "maxcpus", "nosmt"})
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Converged:
 def converged(desired: Desired, current: Current) -> Converged | None:
     """The host at its best; None where that cannot be told: what is plugged in is not known, or the nodes may become others."""
     machine = current.machine
-    words = [*desired.arguments, *_running(machine)]
+    words = _words(desired, machine)
     unknown = machine.partial or machine.tree.unread or any(one.vfs_of is not None for one in desired.paths.gpus)
     if not current.nodes or unknown or any(name_of(word) in _OF_NODES for word in words):
         return None
@@ -69,10 +70,22 @@ def converged(desired: Desired, current: Current) -> Converged | None:
     )
 
 
-def _running(machine: Machine) -> tuple[str, ...]:
-    """The arguments of the running kernel, any of which the next boot may be without."""
+def pages_by_node(pages: Pages, nodes: Iterable[HostNode]) -> dict[int, int]:
+    """Pages of an entry of ``kernel_hugepages`` on each node."""
+    return pages.by_node({one.number: Node(0, {}) for one in nodes})
+
+
+def not_reservable(desired: Desired, current: Current) -> Iterator[Problem]:
+    """CPUs of guest_reserved_cpus that the host neither has nor may come to have with a boot."""
+    words = _words(desired, current.machine)
+    if not any(name_of(word) in _OF_FOUND for word in words):
+        yield from not_there(desired.guests.reserved or (), current.nodes, current.present)
+
+
+def _words(desired: Desired, machine: Machine) -> list[str]:
+    """The arguments of the next boot, and those of the running kernel, any of which it may be without."""
     line = machine.platform.arguments
-    return split(line) if isinstance(line, str) else ()
+    return [*desired.arguments, *(split(line) if isinstance(line, str) else ())]
 
 
 def _is_of_cpus(word: str) -> bool:
@@ -89,9 +102,8 @@ def _pages(desired: Desired, current: Current, node: HostNode, shapes: Iterable[
     found: dict[int, int] = {}
     for shape in shapes:
         found[shape.page_mib] = found.get(shape.page_mib, 0) + -(-shape.memory_mib // shape.page_mib)
-    numbers = {one.number: Node(0, {}) for one in current.nodes}
     for pages in desired.pages:
-        found[KIB[pages.size] // 1024] = pages.by_node(numbers).get(node.number, 0)
+        found[KIB[pages.size] // 1024] = pages_by_node(pages, current.nodes).get(node.number, 0)
     return found
 
 

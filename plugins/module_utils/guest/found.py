@@ -30,7 +30,7 @@ _NET = "/sys/class/net"
 class Current:
     """A host with its guests. ``without`` says why there is no libvirt; ``live`` is False for a captured tree.
 
-    ``all_online`` tells that the host has no CPU beside those of its nodes.
+    ``present`` are all CPUs that the kernel found, and ``all_online`` tells that the host has none beside those of its nodes.
     """
 
     machine: Machine = Machine(Tree())
@@ -41,6 +41,7 @@ class Current:
     files: frozenset[str] = frozenset()  # those of guests that are there
     logs: Mapping[str, str] = field(default_factory=dict)  # of guests that run
     address_bits: Union[int, None] = None
+    present: tuple[int, ...] = ()
     all_online: bool = False
     without: str = ""
     live: bool = True
@@ -76,9 +77,10 @@ def _domains(host: Host) -> Current:
 
 def of_tree(host: Host, kept: Iterable[Placed]) -> Current:
     """A captured tree as placement sees it. No libvirt is asked: guests on record are taken to run, those of others are not known."""
+    resources.require_pages(host)
     nodes = resources.given_back(resources.read(host), kept)
     machine = facts.machine_of(host, facts.name_of(host))
-    return Current(machine, nodes, all_online=resources.all_online(host), live=False)
+    return Current(machine, nodes, present=resources.present(host), all_online=resources.all_online(host), live=False)
 
 
 def _everything(host: Host) -> Current:
@@ -95,6 +97,7 @@ def _everything(host: Host) -> Current:
         domains,
         networks,
         address_bits=int(width[1]) if width else None,
+        present=resources.present(host),
         all_online=resources.all_online(host),
     )
 

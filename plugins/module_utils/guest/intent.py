@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -78,9 +79,9 @@ def _check_partitions(path: str, mapping: Mapping[Any, Any]) -> dict[str, tuple[
                 raise wrong_type(path, key, "partition numbers as keys")
             if not isinstance(gpus, (list, tuple)):
                 raise wrong_type(here, gpus, "a list of GPUs")
+            if str(key) in found:
+                raise IntentError([Problem(here, "is there twice, as a number and as text", "Remove one of them.")])
             found[str(key)] = tuple(_gpu(f"{here}[{index}]", one) for index, one in enumerate(gpus))
-            if len(set(found[str(key)])) != len(gpus):
-                raise IntentError([Problem(here, "names a GPU twice", "Remove one of them.")])
         except IntentError as error:
             problems.extend(error.problems)
     if problems:
@@ -99,6 +100,8 @@ def _check_modules(path: str, mapping: Mapping[Any, Any]) -> dict[int, Address]:
         try:
             if isinstance(key, bool) or re.fullmatch(r"\d{1,3}", str(key)) is None:
                 raise wrong_type(path, key, "module numbers as keys")
+            if int(key) in found:
+                raise IntentError([Problem(f"{path}[{key}]", "is there twice", "Remove one of them.")])
             found[int(key)] = address_in(f"{path}[{key}]", str(value))
         except IntentError as error:
             problems.extend(error.problems)
@@ -283,7 +286,7 @@ def parse(params: Mapping[str, Any]) -> GuestIntent:
     values, problems = SCHEMA.parse_all(params)
     wishes = _wishes(values["guest_shapes"])
     problems += _contradictions(right_entries(FIELDS[0], params))
-    partitions = _resolved(values["guest_partitions"], values["guest_gpu_modules"], problems)
+    partitions = _partitions(params, problems)
     if problems:
         raise IntentError(problems)
     cpus = values["guest_reserved_cpus"]
@@ -397,17 +400,38 @@ def _shape(values: Mapping[str, Any]) -> Shape:
     )
 
 
-def _resolved(
-    partitions: Mapping[str, Sequence[Any]], modules: Mapping[int, Address], problems: list[Problem]
-) -> dict[str, tuple[Address, ...]]:
-    """Partitions with addresses for module numbers."""
+def _partitions(params: Mapping[str, Any], problems: list[Problem]) -> dict[str, tuple[Address, ...]]:
+    """Partitions with addresses for module numbers. No GPU is two modules, nor twice in a partition.
+
+    Entries that are wrong by themselves are left out here, and hide nothing of the others.
+    """
+    given = params.get("guest_gpu_modules")
+    named = {str(key) for key in given} if isinstance(given, Mapping) else set()
+    modules: dict[int, Address] = _right(_check_modules, given)
+    owners: dict[Address, int] = {}
+    for module, gpu in sorted(modules.items()):
+        if owners.setdefault(gpu, module) != module:
+            fact = f"is the GPU of module {owners[gpu]} too"
+            problems.append(Problem(f"guest_gpu_modules[{module}]", fact, "Give each module its own GPU.", str(gpu)))
     found: dict[str, tuple[Address, ...]] = {}
-    for number, gpus in partitions.items():
+    for number, gpus in _right(_check_partitions, params.get("guest_partitions")).items():
         path = f"guest_partitions[{number}]"
-        lost = [str(one) for one in gpus if isinstance(one, int) and one not in modules]
+        numbers = [one for one in dict.fromkeys(gpus) if isinstance(one, int)]
+        lost = [str(one) for one in numbers if one not in modules and str(one) not in named]
         if lost:
             fact = f"names GPU modules without an address ({', '.join(lost)})"
             problems.append(Problem(path, fact, "Give their addresses in guest_gpu_modules."))
-        addresses = [modules.get(one) if isinstance(one, int) else one for one in gpus]
-        found[number] = tuple(sorted(one for one in addresses if one is not None))
+        addresses = [modules.get(one, one) if isinstance(one, int) else one for one in gpus]
+        twice = [gpu for index, gpu in enumerate(gpus) if addresses[index] in addresses[:index]]
+        problems += [Problem(path, "names a GPU twice", "Remove one of them.", found=str(gpu)) for gpu in twice]
+        found[number] = tuple(sorted({one for one in addresses if isinstance(one, Address)}))
+    return found
+
+
+def _right(check: Callable[[str, Mapping[Any, Any]], dict[Any, Any]], given: Any) -> dict[Any, Any]:
+    """The checked entries of a mapping, those that are right by themselves."""
+    found: dict[Any, Any] = {}
+    for key, value in given.items() if isinstance(given, Mapping) else ():
+        with contextlib.suppress(IntentError):  # told by the table already
+            found.update(check("", {key: value}))
     return found

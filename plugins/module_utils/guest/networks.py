@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
 from ..core.errors import IntentError, Problem
 from ..core.schema import Field
-from .addresses import address_of, interface_of
+from .addresses import Interface, address_of, ends_of, interface_of, special_in
+from .rails import LEAST_MTU, LEAST_MTU_V6, MOST_MTU
 from .xml_output import Tag, tag, text_of
 
 NAT, BRIDGE, HOSTDEV, OVS = "nat", "bridge", "hostdev", "ovs"
 ACTIVE, GONE = "active", "absent"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+_LAST_VLAN = 4094  # 802.1Q: 4095 is reserved
+_BLOCK = 16  # bits in which the ends of a range may differ (libvirt src/util/virsocketaddr.c, virSocketAddrGetRange)
 _DEVICE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}")  # Linux IFNAMSIZ
 # Which options a mode needs, and which it takes besides.
 _NEEDS: Mapping[str, tuple[str, ...]] = {NAT: ("address",), BRIDGE: ("bridge",), HOSTDEV: ("pf",), OVS: ("bridge",)}
@@ -44,31 +47,39 @@ def _check_address(path: str, text: str) -> str:
     """The address of the host in the network, with its prefix."""
     try:
         interface = interface_of(text)
+        _require_room(interface)
     except ValueError as error:
         wanted = "such as 192.168.150.1/24"
         raise IntentError([Problem(path, str(error), "Correct it.", repr(text), wanted)]) from None
-    alone = interface.network.num_addresses < 4
-    if alone or interface.ip in (interface.network.network_address, interface.network.broadcast_address):
-        advice = "Give an address of the host in the network, such as 192.168.150.1/24."
-        raise IntentError([Problem(path, "leaves no room for guests", advice, found=repr(text))])
     return str(interface)
 
 
+def _require_room(interface: Interface) -> None:
+    """ValueError with why guests could not be in the host's network of this address."""
+    special = special_in(interface.network)
+    if special:
+        raise ValueError(f"is of a network that overlaps {special}")
+    if interface.network.num_addresses < 4:
+        raise ValueError("leaves no room for guests")
+    if interface.ip in ends_of(interface.network):
+        raise ValueError(f"is {ends_of(interface.network)[interface.ip]}")
+
+
 def _check_dhcp(path: str, given: list[str]) -> list[str]:
-    """The first and the last address of a range, or nothing."""
-    problems: list[Problem] = []
+    """The first and the last address of a range as libvirt writes them, or nothing."""
+    problems, found = [], []
     if len(given) not in (0, 2):
         advice = "Give the first and the last address that guests may get."
-        found = ", ".join(map(repr, given))
-        problems.append(Problem(path, "is no pair of addresses", advice, found, "two addresses"))
+        all_ = ", ".join(map(repr, given))
+        problems.append(Problem(path, "is no pair of addresses", advice, all_, "two addresses"))
     for index, text in enumerate(given):
         try:
-            address_of(text)
+            found.append(str(address_of(text)))
         except ValueError as error:
             problems.append(Problem(f"{path}[{index}]", str(error), "Correct it.", found=repr(text)))
     if problems:
         raise IntentError(problems)
-    return given
+    return found
 
 
 NETWORKS_FIELD = Field(
@@ -93,18 +104,46 @@ NETWORKS_FIELD = Field(
             choices=(NAT, BRIDGE, HOSTDEV, OVS),
         ),
         Field("bridge", "str", ("Bridge; of V(nat) the one that libvirt makes.",), check=_check_device),
-        Field("address", "str", ("Address of the host in a V(nat) network, with its prefix.",), check=_check_address),
+        Field(
+            "address",
+            "str",
+            (
+                "Address of the host in a V(nat) network, with its prefix; no loopback, link-local, multicast or reserved one.",
+            ),
+            check=_check_address,
+        ),
         Field(
             "dhcp",
             "list",
-            ("First and last address that guests get by DHCP. Omitted: none.",),
+            (
+                "First and last address that guests get by DHCP, without those of the network itself and of broadcasts. Omitted: none.",
+                "They have to be in one block of 65536 addresses; libvirt refuses any other range.",
+            ),
             elements="str",
             check=_check_dhcp,
         ),
-        Field("mtu", "int", ("MTU of a V(nat) network.",), minimum=68),
+        Field(
+            "mtu",
+            "int",
+            (f"MTU of a V(nat) network, from V({LEAST_MTU}) to V({MOST_MTU}); at least V({LEAST_MTU_V6}) with IPv6.",),
+            minimum=LEAST_MTU,
+            maximum=MOST_MTU,
+        ),
         Field("pf", "str", ("Network device of the PF of a V(hostdev) network.",), check=_check_device),
-        Field("vlan", "int", ("VLAN of an V(ovs) network.",), minimum=1),
-        Field("state", "str", ("Whether it is there.",), default=ACTIVE, choices=(ACTIVE, GONE)),
+        Field(
+            "vlan",
+            "int",
+            (f"VLAN of an V(ovs) network, from V(1) to V({_LAST_VLAN}).",),
+            minimum=1,
+            maximum=_LAST_VLAN,
+        ),
+        Field(
+            "state",
+            "str",
+            ("Whether it is there. A network that a guest of O(guest_shapes) is on cannot be V(absent).",),
+            default=ACTIVE,
+            choices=(ACTIVE, GONE),
+        ),
     ),
 )
 
@@ -139,13 +178,31 @@ def networks_of(given: Sequence[Mapping[str, Any]]) -> tuple[Network, ...]:
         if not values.keys() >= {"name", "mode", "state"}:
             continue
         one = Network(path, **_told(values))
-        problems += _of_mode(path, values) + _of_dhcp(path, one)
-        for twin in found:
-            problems += _of_twin(path, one, twin)
+        problems += [*_of_mode(path, values), *_of_dhcp(path, one), *_of_mtu(path, one)]
+        problems += told_once(problem for twin in found for problem in _of_twin(path, one, twin))
         found.append(one)
     if problems:
         raise IntentError(problems)
     return tuple(found)
+
+
+def told_once(problems: Iterable[Problem]) -> list[Problem]:
+    """The first problem of each option: what is like two others is told once."""
+    first: dict[str, Problem] = {}
+    for one in problems:
+        first.setdefault(one.path, one)
+    return list(first.values())
+
+
+def unwanted(networks: Sequence[Mapping[str, Any]], shapes: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
+    """Guests on networks that are to go; each entry has only the options that are right by themselves."""
+    gone = {one["name"]: index for index, one in enumerate(networks) if "name" in one and one.get("state") == GONE}
+    for index, shape in enumerate(shapes):
+        name = shape.get("network")
+        if name in gone and shape.get("state", GONE) != GONE:
+            fact = f"is a network that guest_networks[{gone[name]}] has absent"
+            advice = "Take state: absent out there, or put the guest on another network."
+            yield Problem(f"guest_shapes[{index}].network", fact, advice, found=repr(name))
 
 
 def _told(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,13 +228,35 @@ def _of_mode(path: str, values: Mapping[str, Any]) -> list[Problem]:
 def _of_dhcp(path: str, one: Network) -> list[Problem]:
     if not one.dhcp or not one.address:
         return []
-    here = f"{path}.dhcp"
-    network = ipaddress.ip_interface(one.address).network
+    advice, found = "Give the first and the last address that guests may get.", " to ".join(one.dhcp)
+    return [Problem(f"{path}.dhcp", fact, advice, found=found) for fact in _faults_of_range(one)]
+
+
+def _faults_of_range(one: Network) -> Iterator[str]:
+    """What libvirt refuses of a range, and what would leave guests without an address."""
+    own = ipaddress.ip_interface(one.address)
     first, last = map(ipaddress.ip_address, one.dhcp)
-    if first not in network or last not in network or int(first) > int(last):
-        advice = "Give the first and the last address that guests may get."
-        return [Problem(here, f"is no range inside {network}", advice, found=f"{first} to {last}")]
-    return []
+    if first not in own.network or last not in own.network:
+        yield f"is no range inside {own.network}"
+        return
+    if int(first) > int(last):
+        yield "ends before it begins"
+        return
+    if int(first) >> _BLOCK != int(last) >> _BLOCK:
+        yield f"spans more than one block of {1 << _BLOCK} addresses, which libvirt refuses"
+    for address, what in ends_of(own.network).items():
+        if address in (first, last):
+            yield f"has {address} in it, which is {what}"
+    if first == last == own.ip:  # among others it is left out by dnsmasq
+        yield "has no address in it but that of the host"
+
+
+def _of_mtu(path: str, one: Network) -> list[Problem]:
+    is_v6 = one.address and ipaddress.ip_interface(one.address).version == 6
+    if one.mtu is None or one.mtu >= LEAST_MTU_V6 or not is_v6:
+        return []
+    wanted, advice = f"at least {LEAST_MTU_V6}", "Give a larger number, or an IPv4 address."
+    return [Problem(f"{path}.mtu", "is too small for IPv6", advice, str(one.mtu), wanted)]
 
 
 def _of_twin(path: str, one: Network, twin: Network) -> list[Problem]:

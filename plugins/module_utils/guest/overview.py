@@ -5,9 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from .. import hugepages, pci_driver, sriov
+from ..assign.choice import choose, with_known_serials
+from ..boot.pages import Desired as Reservation
+from ..boot.pages import refusals
+from ..core.edge import located
+from ..core.errors import GpudirectError, Problem, UnreadableState
 from ..core.host import Host
 from ..core.owned import Owned
 from ..core.schema import Schema
@@ -21,6 +27,7 @@ from .model import remarks
 from .options import Firmware
 from .placed import Given, Part, Placed
 from .placing import Round, placements
+from .resources import spans
 from .wanted import Desired
 from .windows import window_of
 
@@ -37,17 +44,40 @@ _OF_TREE = (
 def looked(options: Mapping[str, Any], host: Host) -> dict[str, Any]:
     """The result for a host, live or captured; it is only read."""
     desired = parse(options)
-    owned = Owned.load(host).of(record.RESOURCE)
-    records = record.by_name(owned)
+    store = Owned.load(host)
+    records = record.by_name(store.of(record.RESOURCE))
     kept = [record.placed_in(name, one) for name, one in records.items()]
-    current = found.of_tree(host, kept) if host.captured else found.read(host, desired, records)
+    current = found.of_tree(host, kept) if host.captured else found.read(host, desired, records, anyway=True)
     notes = [_OF_TREE] if host.captured else []
     if current.without:  # placement needs no libvirt
         notes = [f"Guests that run are not known: {current.without}."]
     result = overview(desired, current, records, placements(desired, current, records))
+    against = [*_of_devices(desired, current, store), *_of_pages(desired, host, notes)]
+    result["problems"] = [str(one) for one in GpudirectError(against).problems] + result["problems"]
     result["notes"] = notes
     result["text"] = text(result)
     return result
+
+
+def _of_devices(desired: Desired, current: Current, store: Owned) -> Iterator[Problem]:
+    """What a run says against the choice of ports and devices: guests would get others than are meant."""
+    tree, owned = current.machine.tree, store.of(pci_driver.SCHEMA.name)
+    ports = sriov.Desired(desired.ports, desired.replaced)
+    yield from sriov.plan(ports, sriov.Current(tree, live=False), {}).refused
+    # Groups are left to placement, which knows what guests get.
+    groups = frozenset(one.iommu_group for one in tree if isinstance(one.iommu_group, int))
+    known, replaced = with_known_serials(tree, owned), sorted(desired.replaced)
+    yield from choose(desired.drivers, desired.ports, replaced, known, owned, passing=groups).problems
+
+
+def _of_pages(desired: Desired, host: Host, notes: list[str]) -> list[Problem]:
+    """What a run says against the huge pages that are to come; a note where the host does not tell its memory."""
+    try:
+        nodes = hugepages.read_nodes(host) if desired.pages else {}
+    except UnreadableState as error:
+        notes += [str(located(one, host)) for one in error.problems]
+        return []
+    return refusals(Reservation(desired.pages), nodes, hugepages.read_by_node(host))
 
 
 def overview(
@@ -129,6 +159,8 @@ def _distance(given: Given, routes: Routes, current: Current) -> str:
 def text(result: Mapping[str, Any]) -> str:
     """A block for each guest: what it asks for, its pairs, its nodes, and what is to be known or stands against it."""
     lines = [line for one in result["guests"] for line in _block(one)] or ["No guest is asked for."]
+    told = {reason for one in result["guests"] for reason in one.get("reasons", ())}
+    lines += [one for one in result["problems"] if one not in told]
     return "".join(f"{line}\n" for line in [*lines, *result["notes"]])
 
 
@@ -146,9 +178,9 @@ def _block(guest: Mapping[str, Any]) -> Iterator[str]:
     yield from _pairs(guest)
     yield from (f"  NVSwitch {one}" for one in guest["nvswitches"])
     for cell in guest["cells"]:
-        yield f"  node {cell['node']}: CPUs {_spans(cell['cpus'])}; {_size(cell['memory_mib'])}"
+        yield f"  node {cell['node']}: CPUs {spans(cell['cpus'])}; {_size(cell['memory_mib'])}"
     if guest["emulator_cpus"]:
-        yield f"  QEMU's own threads: CPUs {_spans(guest['emulator_cpus'])}"
+        yield f"  QEMU's own threads: CPUs {spans(guest['emulator_cpus'])}"
     yield from (f"  {one}" for one in guest["notes"])
 
 
@@ -162,14 +194,3 @@ def _pairs(guest: Mapping[str, Any]) -> Iterator[str]:
 
 def _size(mib: int) -> str:
     return f"{mib // 1024} GiB" if mib % 1024 == 0 else f"{mib} MiB"
-
-
-def _spans(numbers: Sequence[int]) -> str:
-    """CPUs as the kernel writes them."""
-    spans: list[list[int]] = []
-    for one in sorted(numbers):
-        if spans and spans[-1][1] == one - 1:
-            spans[-1][1] = one
-        else:
-            spans.append([one, one])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)

@@ -26,13 +26,14 @@ class HostNode:
 
     ``cores`` are the CPUs of each core, siblings together, in ascending order. ``pages`` are the huge pages by size in MiB that no
     running guest has: free ones and those of guests that are placed anew. ``isolated`` are the CPUs that the kernel gives to no task
-    by itself (isolcpus).
+    by itself (isolcpus). ``all_pages`` are those of guests too, where the kernel tells them of a node with memory.
     """
 
     number: int
     cores: tuple[tuple[int, ...], ...] = ()
     pages: Mapping[int, int] = field(default_factory=dict, hash=False)
     isolated: tuple[int, ...] = ()
+    all_pages: Mapping[int, int] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from ..assign.choice import candidates
 from ..core.errors import GpudirectError, Problem
 from ..early.files import is_vfio
 from ..pci.tree import Function
-from . import capacity, complaints, record, resources
+from . import capacity, complaints, converged, record, resources
 from .changes import is_ours, stranger
 from .found import Current, devices_of
 from .intent import Wish
@@ -99,29 +99,36 @@ class _Round:
 
     def placed(self) -> Round:
         """Those that are on record, and new ones once earlier resources have done their part."""
-        wishes = {wish.shape.name: wish for wish in self.desired.present if self._may_be(wish)}
-        waits = pending(self.desired, self.current)
-        new = tuple(sorted(name for name in wishes if name not in self.records)) if waits else ()
-        wishes = {name: wish for name, wish in wishes.items() if name not in new}
-        new = self._not_hopeless(new, wishes)
-        answers = tuple(self._answers(wishes))
-        resource, why = waits[0] if new else ("", "")
-        return Round((), answers, new, resource, why, tuple(self.refused))
+        return self._decided({wish.shape.name: wish for wish in self.desired.present if self._may_be(wish)})
 
     def never(self) -> tuple[Problem, ...]:
-        """What can be said against new guests of a host without libvirt."""
-        new = [name for name, wish in self._new().items() if self._may_be(wish)]
-        self._not_hopeless(new, {wish.shape.name: wish for wish in self.desired.present if wish.shape.name not in new})
-        return tuple(self.refused)
+        """What can be said against new guests of a host without libvirt: of others only libvirt knows whether they run."""
+        new = [wish for wish in self.desired.present if wish.shape.name not in self.records]
+        return self._decided({wish.shape.name: wish for wish in new if self._may_be(wish)}).refused
 
-    def _new(self) -> dict[str, Wish]:
-        return {wish.shape.name: wish for wish in self.desired.present if wish.shape.name not in self.records}
+    def _decided(self, wishes: Mapping[str, Wish]) -> Round:
+        """Where these guests are placed, and who waits: new guests, and those on record that do not fit as things are.
 
-    def _not_hopeless(self, new: Sequence[str], others: Mapping[str, Wish]) -> tuple[str, ...]:
-        """Those of new guests that wait; the others are refused, since no resource brings what they lack."""
-        refused = capacity.hopeless(self.desired, self.current, new, self._on_record(others))
-        self.refused += [problem for name in new for problem in refused.get(name, ())]
-        return tuple(name for name in new if name not in refused)
+        While earlier resources have something to do, nobody is placed on what may go with it, nor refused for what may come.
+        """
+        self.refused += converged.not_reservable(self.desired, self.current)
+        waits = pending(self.desired, self.current)
+        new = [name for name in wishes if name not in self.records] if waits else []
+        others = {name: wish for name, wish in wishes.items() if name not in new}
+        answers = self._answers(others)
+        refused = [one for one in answers if isinstance(one, Refused)]
+        waiting = self._not_hopeless(sorted([*new, *(one.shape.name for one in refused if waits)]), others)
+        if not waits:
+            self.refused += [sentence(others[one.shape.name].path, why) for one in refused for why in one.reasons]
+        resource, why = waits[0] if waiting else ("", "")
+        placed = tuple(one for one in answers if isinstance(one, Placed))
+        return Round((), placed, waiting, resource, why, tuple(self.refused))
+
+    def _not_hopeless(self, names: Sequence[str], others: Mapping[str, Wish]) -> tuple[str, ...]:
+        """Those of some guests that wait; the rest are refused, since no resource brings what they lack."""
+        refused = capacity.hopeless(self.desired, self.current, names, self._on_record(others))
+        self.refused += [problem for name in names for problem in refused.get(name, ())]
+        return tuple(name for name in names if name not in refused)
 
     def _may_be(self, wish: Wish) -> bool:
         """Whether nothing speaks against a guest before it is placed."""
@@ -159,7 +166,8 @@ class _Round:
                 found_.append(Problem(path, fact, advice, found=f"driver {driver}", wanted="driver vfio-pci"))
         return found_
 
-    def _answers(self, wishes: Mapping[str, Wish]) -> list[Placed]:
+    def _answers(self, wishes: Mapping[str, Wish]) -> list[Union[Placed, Refused]]:
+        """What placement says of guests on this host as it is."""
         ours = self._on_record(wishes)
         running = [one for one in ours if self._runs(one.shape.name)]
         leaving = [
@@ -177,11 +185,7 @@ class _Round:
             placement.Selection(selection.gpus, selection.vfs, selection.nvswitches, partitions=guests.partitions),
             reserved=guests.reserved, max_distance=guests.max_distance,
         )  # fmt: skip
-        for one in answers:
-            if isinstance(one, Refused):
-                path = wishes[one.shape.name].path
-                self.refused += [sentence(path, reason) for reason in one.reasons]
-        return sorted((one for one in answers if isinstance(one, Placed)), key=lambda one: one.shape.name)
+        return sorted(answers, key=lambda one: one.shape.name)
 
     def _on_record(self, wishes: Mapping[str, Wish]) -> list[Placed]:
         """What guests that stay have, those too that something speaks against.

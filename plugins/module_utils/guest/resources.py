@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ..core.change import Absent, Unreadable
@@ -19,6 +19,7 @@ CPUS = "/sys/devices/system/cpu"
 PAGES = "/sys/kernel/mm/hugepages"
 _NODE = re.compile(r"node(\d+)")
 _SIZE = re.compile(r"hugepages-(\d+)kB")
+_NO_MEMORY = re.compile(r"\bMemTotal:\s+0 kB")
 _SPAN = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 _ADVICE = "See whether sysfs is mounted and readable."
 
@@ -30,26 +31,73 @@ def read(host: Host) -> tuple[HostNode, ...]:
     has all in node 0.
     """
     isolated = frozenset(_optional_list(host, f"{CPUS}/isolated"))
+    folders = _nodes(host)
+    if not folders:
+        return (_node(host, 0, f"{CPUS}/online", PAGES, isolated),)
+    return tuple(
+        replace(
+            _node(host, number, f"{folder}/cpulist", f"{folder}/hugepages", isolated),
+            all_pages=_all_pages(host, folder),
+        )
+        for number, folder in folders.items()
+    )
+
+
+def _nodes(host: Host) -> dict[int, str]:
+    """The folders of NUMA nodes by number; none where the kernel has no NUMA."""
     names = host.names(NODES)
     if isinstance(names, Unreadable):
         raise _unreadable(NODES, f"cannot be read: {names.cause}")
     numbers = [] if isinstance(names, Absent) else [int(found[1]) for name in names if (found := _NODE.fullmatch(name))]
-    if not numbers:
-        return (_node(host, 0, f"{CPUS}/online", PAGES, isolated),)
-    return tuple(
-        _node(host, number, f"{NODES}/node{number}/cpulist", f"{NODES}/node{number}/hugepages", isolated)
-        for number in sorted(numbers)
-    )
+    return {number: f"{NODES}/node{number}" for number in sorted(numbers)}
+
+
+def require_pages(host: Host) -> None:
+    """UnreadableState where a captured tree does not tell huge pages. A live kernel without these folders has none."""
+    folders = [f"{folder}/hugepages" for folder in _nodes(host).values()] or [PAGES]
+    lost = [one for one in folders if isinstance(host.names(one), Absent)] if host.captured else ()
+    fact = "is not in this tree, so whether the memory of guests suffices cannot be told"
+    if lost:
+        raise UnreadableState(Problem(one, fact, "Capture it too.") for one in lost)
 
 
 def all_online(host: Host) -> bool:
     """Whether every CPU that the kernel found is online, so that a boot brings no others; False where that is not told."""
-    lists = [host.read_text(f"{CPUS}/{name}") for name in ("present", "online")]
+    there = present(host)
+    return bool(there) and there == _told(host, "online")
+
+
+def present(host: Host) -> tuple[int, ...]:
+    """The CPUs that the kernel found, those too that are offline; empty where that is not told."""
+    return _told(host, "present")
+
+
+def _told(host: Host, name: str) -> tuple[int, ...]:
+    text = host.read_text(f"{CPUS}/{name}")
     try:
-        present, online = (cpus_of(text) if isinstance(text, str) else () for text in lists)
+        return cpus_of(text) if isinstance(text, str) else ()
     except ValueError:
-        return False
-    return bool(present) and present == online
+        return ()
+
+
+def not_there(reserved: Iterable[int], nodes: Iterable[HostNode], more: Iterable[int] = ()) -> Iterator[Problem]:
+    """CPUs that are to stay with the host and that it does not have. ``more`` are some that it may come to have."""
+    online = {cpu for node in nodes for core in node.cores for cpu in core}
+    lost = set(reserved) - online - {*more}
+    if lost and online:
+        fact, wanted = "names CPUs that are not online", f"CPUs of {spans(online)}"
+        yield Problem("guest_reserved_cpus", fact, "Correct it.", spans(lost), wanted)
+
+
+def spans(cpus: Iterable[int]) -> str:
+    """CPUs as the kernel writes them: ``0-3,8``."""
+    found: list[list[int]] = []
+    for cpu in sorted(set(cpus)):
+        if found and cpu == found[-1][1] + 1:
+            found[-1][1] = cpu
+        else:
+            found.append([cpu, cpu])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in found)
 
 
 def given_back(nodes: Sequence[HostNode], guests: Iterable[Placed]) -> tuple[HostNode, ...]:
@@ -103,6 +151,19 @@ def _free_pages(host: Host, folder: str) -> dict[int, int]:
         match = _SIZE.fullmatch(name)
         if match and int(match[1]) >= 1024:
             found[int(match[1]) // 1024] = _number(host, f"{folder}/{name}/free_hugepages")
+    return found
+
+
+def _all_pages(host: Host, folder: str) -> dict[int, int]:
+    """All huge pages of a node by size in MiB; a node without memory has none, and gets none."""
+    about, names = host.read_text(f"{folder}/meminfo"), host.names(f"{folder}/hugepages")
+    if isinstance(about, str) and _NO_MEMORY.search(about):
+        return {}
+    found: dict[int, int] = {}
+    for name in names if isinstance(names, tuple) else ():
+        match, text = _SIZE.fullmatch(name), host.read_text(f"{folder}/hugepages/{name}/nr_hugepages")
+        if match and isinstance(text, str) and text.strip().isdecimal():
+            found[int(match[1]) // 1024] = int(text)
     return found
 
 

@@ -10,7 +10,7 @@ there or does not start.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..path.labels import counted
@@ -90,38 +90,60 @@ class Room:
 
 
 def shortages(room: Room, shape: Shape, share: Share) -> list[tuple[str, str]]:
-    """Why a guest with so many GPUs on these nodes does not fit, each with what to do; empty: it fits."""
-    found = wrong_numbers(room, shape)
-    if found:
-        return found
+    """What CPUs and pages of these nodes lack for a guest with so many GPUs on each, with what to do; empty: nothing."""
     nodes = sorted(share)
-    names = _named(nodes)
-    wanted, free = shape.vcpus // room.threads, {node: len(room.whole(node)) for node in nodes}
+    return [*_too_few_cpus(room, shape, nodes), *_too_few_pages(room, shape, nodes)]
+
+
+def _too_few_cpus(room: Room, shape: Shape, nodes: Sequence[int]) -> Iterator[tuple[str, str]]:
+    names, wanted = _named(nodes), -(-shape.vcpus // room.threads)
+    free = {node: len(room.whole(node)) for node in nodes}
     bare = [node for node in nodes if not free[node]]
     if wanted < len(nodes):
         few = f"has {shape.vcpus} vCPUs for {counted(len(nodes), 'NUMA node')} of its GPUs ({names})"
-        found.append((few, f"Give it at least {len(nodes) * room.threads}."))
+        yield few, f"Give it at least {len(nodes) * room.threads}."
     elif bare:
-        fact = f"needs CPUs on each NUMA node of its GPUs ({names}), and on {_named(bare)} no whole core is free"
-        found.append((fact, _FREE_CORES))
+        yield (
+            f"needs CPUs on each NUMA node of its GPUs ({names}), and on {_named(bare)} no whole core is free",
+            _FREE_CORES,
+        )
     elif wanted > sum(free.values()):
         each = ", ".join(f"{free[node] * room.threads} on node {node}" for node in nodes)
-        fact = (
-            f"has too few CPUs on the NUMA nodes of its GPUs (found {each} in whole free cores, wanted {shape.vcpus})"
-        )
-        found.append((fact, _FREE_CORES))
+        where = "on the NUMA nodes of its GPUs"
+        yield f"has too few CPUs {where} (found {each} in whole free cores, wanted {shape.vcpus})", _FREE_CORES
+
+
+def _too_few_pages(room: Room, shape: Shape, nodes: Sequence[int]) -> Iterator[tuple[str, str]]:
     need, _spare = _pages_by_node(room, shape, nodes)
     for node in nodes:
         if need[node] > room.free_pages(node, shape.page_mib):
-            fact = (
-                f"memory does not fit on node {node} (found {room.free_pages(node, shape.page_mib)} free pages of "
-                f"{shape.page_mib} MiB, wanted {need[node]})"
+            found = (
+                f"found {room.free_pages(node, shape.page_mib)} free pages of {shape.page_mib} MiB, wanted {need[node]}"
             )
-            found.append((fact, "Lower memory_gib, or reserve more pages on that node in kernel_hugepages."))
+            advice = "Lower memory_gib, or reserve more pages on that node in kernel_hugepages."
+            yield f"memory does not fit on node {node} ({found})", advice
     if shape.memory_mib // shape.page_mib < len(nodes):
-        fact = f"has less memory than a page of {shape.page_mib} MiB on each node of its GPUs ({names})"
-        found.append((fact, "Raise memory_gib, or take smaller pages."))
-    return found
+        fact = f"has less memory than a page of {shape.page_mib} MiB on each node of its GPUs ({_named(nodes)})"
+        yield fact, "Raise memory_gib, or take smaller pages."
+
+
+def on_no_node(room: Room, shape: Shape) -> list[tuple[str, str]]:
+    """Why no single node has room for a guest without GPUs, each with what it lacks."""
+    if not room.cores:
+        return [("finds no NUMA node in this host", "See whether sysfs is mounted and readable.")]
+    lacks, page = [], shape.page_mib
+    pages = shape.memory_mib // page
+    for node in sorted(room.cores):
+        cpus, free = len(room.whole(node)) * room.threads, room.free_pages(node, page)
+        few = [f"{cpus} CPUs in whole free cores"] if cpus < shape.vcpus else []
+        few += [f"{free} free pages of {page} MiB"] if free < pages else []
+        lacks += [f"node {node}: {' and '.join(few)}"] if few else []
+    wanted = f"{counted(shape.vcpus, 'CPU')} and {counted(pages, 'page')} of {page} MiB"
+    fact = (
+        f"has no GPUs, so it has to fit on one NUMA node, and fits on none (found {'; '.join(lacks)}, wanted {wanted})"
+    )
+    advice = "Lower vcpus or memory_gib, or have cores (guest_reserved_cpus) and pages (kernel_hugepages) for it on one node."
+    return [(fact, advice)] if lacks else []
 
 
 def wrong_numbers(room: Room, shape: Shape) -> list[tuple[str, str]]:
@@ -139,7 +161,7 @@ def wrong_numbers(room: Room, shape: Shape) -> list[tuple[str, str]]:
 
 def totals(room: Room, shape: Shape) -> list[tuple[str, str]]:
     """What all nodes together have too little of."""
-    found = wrong_numbers(room, shape)
+    found: list[tuple[str, str]] = []
     cpus = sum(len(room.whole(node)) for node in room.cores) * room.threads
     if shape.vcpus > cpus:
         fact = f"has too few CPUs on this host (found {cpus} in whole free cores, wanted {shape.vcpus})"

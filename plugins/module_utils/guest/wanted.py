@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
 
@@ -17,18 +17,19 @@ from ..assign.intent import entries_of as drivers_of
 from ..boot.arguments import ARGS_FIELD
 from ..boot.pages import Pages
 from ..core.errors import IntentError, Problem
-from ..core.schema import Field, Schema
+from ..core.schema import Field, Schema, right_entries
 from ..hugepages import DEFAULT_SIZE_FIELD, PAGES_FIELD, desired_of
 from ..iommu import IOMMU_FIELD
 from ..path import intent as path_intent
 from ..path.intent import GPUS_FIELD, MODE_FIELD, NICS_FIELD, PathIntent
+from ..path.policy import BARE_METAL, PASSTHROUGH, VIRTIO
 from ..pci.replaced import REPLACED_FIELD
 from ..vf.intent import PORTS_FIELD
 from ..vf.intent import Entry as PortEntry
 from ..vf.intent import entries_of as ports_of
 from . import intent
 from .intent import GuestIntent, Wish
-from .networks import HOSTDEV, NETWORKS_FIELD
+from .networks import HOSTDEV, NETWORKS_FIELD, unwanted
 
 RUNNING, DEFINED, GONE = "running", "defined", intent.GONE
 GRACEFUL, FORCE = "graceful", "force"
@@ -163,6 +164,7 @@ class _Parsed:
 def parse(params: Mapping[str, Any]) -> Desired:
     """What the options ask for; IntentError with every mistake."""
     values, problems = SCHEMA.parse_all(params)
+    problems += unwanted(right_entries(NETWORKS_FIELD, params), right_entries(intent.FIELDS[0], params))
     parsed = _Parsed(problems)
     own = {name: one for name, one in params.items() if name in intent.SCHEMA.variables()}
     guests: Union[GuestIntent, None] = parsed.of(intent.parse, own)
@@ -172,6 +174,7 @@ def parse(params: Mapping[str, Any]) -> Desired:
     ports = parsed.of(ports_of, given if isinstance(given, (list, tuple)) else [])
     drivers = parsed.of(drivers_of, values[DEVICES_FIELD.name])
     pages = parsed.of(_pages, values[PAGES_FIELD.name])
+    parsed.problems += _against_mode(values[MODE_FIELD.name], right_entries(intent.FIELDS[0], params))
     if parsed.problems:
         raise IntentError(dict.fromkeys(parsed.problems))
     if guests is None:
@@ -194,6 +197,20 @@ def parse(params: Mapping[str, Any]) -> Desired:
         frozenset(values[REPLACED_FIELD.name]),
         values["guest_drain"],
     )
+
+
+def _against_mode(mode: str, shapes: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
+    """Guests that a host of this class does not have. Each shape has only the options that are right by themselves."""
+    other = f"take {MODE_FIELD.name}: {PASSTHROUGH}."
+    for index, one in enumerate(shapes):
+        path, state = f"guest_shapes[{index}]", one.get("state", GONE)
+        if mode == BARE_METAL and state != GONE:
+            fact = f"is to be there, and a host of {MODE_FIELD.name}: {mode} runs no guests"
+            yield Problem(path, fact, f"Leave it out, give it state: {GONE}, or {other}", state, GONE)
+        if mode == VIRTIO and state != GONE and one.get("gpus") and one.get("vfs_per_gpu"):
+            fact = f"asks for direct paths, which guests of {MODE_FIELD.name}: {mode} do not have"
+            advice = f"Set it to 0 (without it there is one), or {other}"
+            yield Problem(f"{path}.vfs_per_gpu", fact, advice, str(one["vfs_per_gpu"]), "0")
 
 
 def _pages(given: Any) -> tuple[Pages, ...]:

@@ -15,7 +15,7 @@ from ..boot.pages import KIB
 from ..core.change import Absent
 from ..core.errors import Problem, UnreadableState
 from ..core.host import Host
-from ..guest.resources import cpus_of
+from ..guest.resources import cpus_of, spans
 from . import system
 
 MARK = "# Written by vela.gpudirect; changes are lost."
@@ -74,7 +74,7 @@ def drop_in(unit: str) -> str:
 def drop_in_text(unit: str, cpus: Iterable[int]) -> str:
     """The CPUs of a unit; an empty assignment first, since assignments add up (systemd.resource-control(5))."""
     section = "Scope" if unit.endswith(".scope") else "Slice"
-    return f"{MARK}\n[{section}]\nAllowedCPUs=\nAllowedCPUs={as_list(cpus)}\n"
+    return f"{MARK}\n[{section}]\nAllowedCPUs=\nAllowedCPUs={spans(cpus)}\n"
 
 
 def allowed(host: Host) -> dict[str, str | None]:
@@ -82,19 +82,8 @@ def allowed(host: Host) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for unit in HOUSEKEEPING:
         text = host.read_text(f"{CGROUPS}/{unit}/cpuset.cpus")
-        found[unit] = as_list(cpus_of(text)) if isinstance(text, str) and text.strip() else None
+        found[unit] = spans(cpus_of(text)) if isinstance(text, str) and text.strip() else None
     return found
-
-
-def as_list(cpus: Iterable[int]) -> str:
-    """CPUs as the kernel writes them: ``0-3,8``."""
-    spans: list[list[int]] = []
-    for cpu in sorted(set(cpus)):
-        if spans and cpu == spans[-1][1] + 1:
-            spans[-1][1] = cpu
-        else:
-            spans.append([cpu, cpu])
-    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
 
 
 def mount_unit(size: str) -> str:

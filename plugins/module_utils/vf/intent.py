@@ -26,18 +26,6 @@ def _check_mac(path: str, text: str) -> str:
     return text if text in (STABLE, KEPT) else canonical_mac(path, text)
 
 
-def _at_most(most: int, what: str) -> Any:
-    """A check that a number is not beyond a limit."""
-
-    def check(path: str, value: int) -> int:
-        if value > most:
-            advice = "Give a smaller number."
-            raise IntentError([Problem(path, what, advice, found=str(value), wanted=f"at most {most}")])
-        return value
-
-    return check
-
-
 _VF_FIELDS = (
     Field("trust", "bool", ("Whether the VF may change its address and filters (C(trust)). Omitted: left.",)),
     Field("spoofchk", "bool", ("Whether frames with another source address are dropped. Omitted: left.",)),
@@ -52,14 +40,14 @@ _VF_FIELDS = (
         "int",
         ("VLAN that the port puts the VF's frames into; V(0) is none. Omitted: left.",),
         minimum=0,
-        check=_at_most(4094, "is no VLAN"),
+        maximum=4094,
     ),
     Field(
         "qos",
         "int",
         ("Priority of these frames in the VLAN tag; needs a VLAN. Omitted: left.",),
         minimum=0,
-        check=_at_most(7, "is no priority"),
+        maximum=7,
     ),
     Field(
         "vlan_protocol",
@@ -143,9 +131,15 @@ PORT_FIELDS = (
         ("Number of VFs on each of these ports.",),
         required=True,
         minimum=0,
-        check=_at_most(_MOST_VFS, "is more than any device has"),
+        maximum=_MOST_VFS,
     ),
-    Field("mtu", "int", ("MTU of the port itself, which those of its VFs cannot exceed. Omitted: left.",), minimum=68),
+    Field(
+        "mtu",
+        "int",
+        ("MTU of the port itself, which those of its VFs cannot exceed. Omitted: left.",),
+        minimum=68,
+        maximum=65535,
+    ),
     Field(
         "autoprobe",
         "bool",

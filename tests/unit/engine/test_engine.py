@@ -267,11 +267,13 @@ def test_a_record_that_somebody_elses_edit_moved_takes_the_new_before(host: Fake
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        ("", "not an ownership file"),
-        ("{", "not an ownership file"),
-        ("[]", "not an ownership file"),
-        ("null", "not an ownership file"),
-        ('{"records": {}}', "not an ownership file: 'version'"),
+        ("", "it is no JSON: Expecting value"),
+        ("{", "it is no JSON: Expecting property name"),
+        ("[" * 100_000, "it is no JSON: "),
+        ("[]", "it is no mapping"),
+        ("null", "it is no mapping"),
+        ('{"records": {}}', "it is without version"),
+        ("{}", "it is without version and records"),
         ('{"version": 2, "records": {}}', "it has version 2, this release knows 1"),
         ('{"version": 1, "records": []}', "its records are not in the form of this version"),
         ('{"version": 1, "records": {"a": 1}}', "its records are not in the form of this version"),

@@ -294,8 +294,9 @@ def test_what_is_no_file_is_not_replaced(live: Host, tmp_path: Path) -> None:
 
 def test_a_lock_that_comes_free_is_taken_and_one_that_does_not_is_refused(live: Host, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    with live.exclusive(), pytest.raises(HostBusy), live.exclusive(patience_s=0.05):
+    with live.exclusive(), pytest.raises(HostBusy) as caught, live.exclusive(patience_s=0.05):
         raise AssertionError("two runs at a time")
+    assert caught.value.problems[0].found == ""
     with live.exclusive(patience_s=0):
         pass
 
@@ -412,3 +413,16 @@ def test_a_missing_program_and_one_that_does_not_end_are_told() -> None:
         Host().run(["no-such-program"])
     with pytest.raises(CommandFailed, match="did not end within 1 s"):
         Host().run([SHELL, "-c", "exec sleep 9"], timeout_s=1)
+
+
+def test_who_has_the_lock_is_told(live: Host, tmp_path: Path) -> None:
+    """From the kernel's own list of locks, where this process stands with the file's number."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / f"proc/{os.getpid()}").mkdir(parents=True)
+    (tmp_path / f"proc/{os.getpid()}/cmdline").write_bytes(b"python3\0-I\0gpudirect.pyz\0guests\0")
+    with live.exclusive():
+        (tmp_path / "proc/locks").write_text(Path("/proc/locks").read_text())
+        with pytest.raises(HostBusy) as caught, live.exclusive(patience_s=0):
+            raise AssertionError("two runs at a time")
+    (problem,) = caught.value.problems
+    assert problem.found == f"process {os.getpid()}: python3 -I gpudirect.pyz guests"

@@ -80,6 +80,30 @@ def test_whatever_is_left_before_guests_stops_it(plan: Plan, said: str) -> None:
     scope.require_ready("guests", [of_guests, before], {})  # what comes with or after it is its own work
 
 
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize("only", ["all", "guests"])
+def test_guests_do_not_wait_for_a_libvirt_that_nobody_brings(host: FakeGuestHost, only: str, check: bool) -> None:
+    host.libvirt.there = False
+    asked = {**ONE, "gpudirect_only": only, "guest_networks": [{"name": "m", "mode": "nat", "address": "10.9.0.1/24"}]}
+    with pytest.raises(HostRefused) as caught:
+        look(host, asked, check=check)
+    assert [one.path for one in caught.value.problems] == ["guest_networks", "guest_shapes"]
+    assert "needs libvirt, and nothing brings it to this host" in str(caught.value)
+    assert "Set kvm_host: managed" in str(caught.value)
+
+
+def test_guests_wait_for_a_libvirt_that_the_run_brings() -> None:
+    waits = Plan(deferred=(Deferred("libvirt_guest", "kvm", "no socket"),))
+    guests_of = Report("libvirt_guest", waits, Disruption.HOST, False, None, waits)
+    for plan in (Plan((Change("kvm.packages", 0, 1, "w"),)), Plan(deferred=(Deferred("kvm", "packages", "w"),))):
+        brings = Report("kvm", plan, Disruption.HOST, False, None, plan)
+        scope.require_libvirt({"guest_shapes": [{}]}, [brings, guests_of])
+    idle = Report("kvm", Plan(), Disruption.HOST, False, None, Plan())
+    with pytest.raises(HostRefused, match="no socket"):
+        scope.require_libvirt({"guest_shapes": [{}]}, [idle, guests_of])
+    scope.require_libvirt({"guest_shapes": []}, [idle, guests_of])  # what is on record alone stops no other work
+
+
 def test_broken_paths_stop_it_before_a_guest_is_made(host: FakeGuestHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate, "paths", lambda *_given: {"paths": {"verdict": "FAIL"}})
     with pytest.raises(HostRefused, match="paths: of GPUs and NICs are broken"):

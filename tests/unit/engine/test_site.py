@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.vela.gpudirect.plugins.module_utils import host_boot, hugepages, kernel_args, site
+from ansible_collections.vela.gpudirect.plugins.module_utils.at_boot import command_line
+from ansible_collections.vela.gpudirect.plugins.module_utils.core import edge
+from ansible_collections.vela.gpudirect.plugins.module_utils.core.change import Unreadable
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import (
     ConsentRequired,
     GpudirectError,
+    Problem,
     UnreadableState,
     VerificationFailed,
 )
@@ -228,3 +232,43 @@ def test_every_module_that_takes_a_root_names_a_wrong_one(tmp_path: Path, capsys
         result = json.loads(capsys.readouterr().out)
         assert result["msg"].startswith("gpudirect_root: has no captured /sys in it"), module.__name__
         assert len(result["problems"]) == 1
+
+
+# What is told of a captured tree -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("below", ["tree", "var/tree"])
+def test_a_problem_of_a_captured_tree_names_its_file_and_not_that_of_this_machine(tmp_path: Path, below: str) -> None:
+    """Or somebody removes the record of the machine that he sits at."""
+    root = f"{tmp_path}/{below}"
+    why = Unreadable("/sys/x: Permission denied")
+    problem = Problem(
+        "/var/lib/gpudirect/owned.json", f"is none: {why.cause} ({root}/etc/a)", "See /proc/cmdline, a/usr/b.", root
+    )
+    found = str(edge.located(problem, Host(root)))
+    assert found == (
+        f"{root}/var/lib/gpudirect/owned.json: is none: {root}/sys/x: Permission denied ({root}/etc/a) (found {root}). "
+        f"See {root}/proc/cmdline, a/usr/b."
+    )
+    assert edge.located(problem, Host()) is problem
+
+
+def test_every_module_names_a_damaged_record_in_its_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "sys/bus/pci/devices").mkdir(parents=True)
+    record = tmp_path / "var/lib/gpudirect/owned.json"
+    record.parent.mkdir(parents=True)
+    record.write_text("{")
+    given = {"intent": json.dumps({"gpudirect_root": str(tmp_path), "guest_shapes": []})}
+    for module in (host_plan, guest_placement):
+        with patch_module_args(given), pytest.raises(SystemExit):
+            module.main()
+        result = json.loads(capsys.readouterr().out)
+        assert result["problems"][0].startswith(f"{record}: "), module.__name__
+        assert result["msg"] == "\n".join(result["problems"])
+    intent = tmp_path / "intent.json"
+    intent.write_text(json.dumps({"version": 1, "options": {"kernel_hugepages": [{"size": "2M", "per_node": 1}]}}))
+    command_line.main(["plan", "--root", str(tmp_path), "--intent", str(intent)])
+    assert f"\n{record}: " in f"\n{capsys.readouterr().out}"
+    intent.write_text("{")
+    command_line.main(["plan", "--root", str(tmp_path), "--intent", str(intent)])
+    assert f"{tmp_path}{tmp_path}" not in capsys.readouterr().out

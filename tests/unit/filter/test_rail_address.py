@@ -46,6 +46,8 @@ def test_rails_and_guests_never_share_an_address() -> None:
         (("10.64.0.0/16", 0, 0, 12), "length: 12 is not in 10.64.0.0/16 (wanted 16 to 32)"),
         (("10.64.0.1/16", 0, 0, 24), "is no prefix (wanted 10.64.0.0/16)"),
         (("10.64.0.0", 0, 0), "is no prefix"),
+        (("10.64.0.0/16", 0, 0, 24, 0), "its address number 0 is that of the network on rail 0"),
+        (("fd00::/48", 0, 0, 64, 0), "its address number 0 is that of the network on rail 0"),
         (("rails", 0, 0), "is no prefix"),
         (("10.64.0.0/16", -1, 0), "rail: is no number (-1)"),
         (("10.64.0.0/16", True, 0), "rail: is no number (True)"),

@@ -74,8 +74,9 @@ REASONS = {
     "switches": "asks for all NVSwitches, and the host has none. Take nvswitches: none.",
     "partition": "asks for Fabric Manager partition 7, which is not known (known: none). "
     "Correct nvswitches, or give the table of partitions as Fabric Manager lists it (fmpm -l).",
-    "small": "memory does not fit on node 0 (found 8 free pages of 1024 MiB, wanted 9). Lower memory_gib, "
-    "or reserve more pages on that node in kernel_hugepages.",
+    "small": "has no GPUs, so it has to fit on one NUMA node, and fits on none (found node 0: 8 free pages of 1024 MiB; "
+    "node 1: 8 free pages of 1024 MiB, wanted 2 CPUs and 9 pages of 1024 MiB). Lower vcpus or memory_gib, or have cores "
+    "(guest_reserved_cpus) and pages (kernel_hugepages) for it on one node.",
 }
 
 
@@ -133,11 +134,15 @@ TOGETHER = {
     ),
     "cpus": (
         [shape(name, gpus=0, vcpus=14) for name in "abc"],
-        ["[2]: c: has too few CPUs on this host (found 0 in whole free cores, wanted 14)."],
+        [
+            "[2]: c: has no GPUs, so it has to fit on one NUMA node, and fits on none (found node 0: 0 CPUs in whole free cores; node 1: 0 "
+        ],
     ),
     "memory": (
         [shape(name, gpus=0, memory_gib=8) for name in "abc"],
-        ["[2]: c: memory is more than the host has free (found pages of 1024 MiB by node 0: 0, node 1: 0, wanted 8)."],
+        [
+            "[2]: c: has no GPUs, so it has to fit on one NUMA node, and fits on none (found node 0: 0 free pages of 1024 MiB; node 1: 0 "
+        ],
     ),
 }
 

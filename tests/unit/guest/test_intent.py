@@ -106,6 +106,7 @@ def test_every_mistake_comes_at_once() -> None:
         "guest_gpu_modules",
         "guest_gpu_modules[5]",
         "guest_partitions",
+        "guest_partitions[1]",
         "guest_partitions[2]",
         "guest_shapes[1].name",
     ]
@@ -430,3 +431,64 @@ def test_one_mistake_in_a_shape_hides_no_other() -> None:
 def test_a_field_that_is_wrong_is_not_missed_by_others(wrong: dict[str, Any]) -> None:
     (found,) = problems(guest_shapes=[{**LEAST, "user": "ops", "ssh_keys": [KEY], **wrong}])
     assert found.startswith(f"guest_shapes[0].{next(iter(wrong))}: ")
+
+
+def test_a_gpu_is_one_module_and_once_in_a_partition() -> None:
+    one, other = "0000:12:00.0", "0000:13:00.0"
+    found = problems(
+        guest_gpu_modules={1: one, 2: one, 3: other}, guest_partitions={1: [1, 2], 2: [other, 3], 3: [other, other], 4: [3, 1]}
+    )  # fmt: skip
+    assert found == [
+        f"guest_gpu_modules[2]: is the GPU of module 1 too (found {one}). Give each module its own GPU.",
+        "guest_partitions[1]: names a GPU twice (found 2). Remove one of them.",
+        "guest_partitions[2]: names a GPU twice (found 3). Remove one of them.",
+        f"guest_partitions[3]: names a GPU twice (found {other}). Remove one of them.",
+    ]
+    found = problems(guest_gpu_modules={1: "x"}, guest_partitions={1: [1, one, one], "y": []})
+    assert [said.partition(": ")[0] for said in found] == [
+        "guest_gpu_modules[1]",
+        "guest_partitions",
+        "guest_partitions[1]",
+    ]
+    found = problems(guest_gpu_modules={1: one, "1": other}, guest_partitions={1: [one], "1": [other]})
+    assert [said.partition(". ")[0] for said in found] == [
+        "guest_gpu_modules[1]: is there twice",
+        "guest_partitions[1]: is there twice, as a number and as text",
+    ]
+
+
+# The class of the host -----------------------------------------------------------------------
+
+
+def of_mode(mode: str, *shapes: dict[str, Any], **more: Any) -> list[str]:
+    try:
+        wanted.parse({"gpudirect_mode": mode, "guest_shapes": list(shapes), **more})
+    except IntentError as error:
+        return [str(one) for one in error.problems]
+    return []
+
+
+def test_a_host_of_bare_metal_runs_no_guests() -> None:
+    assert of_mode("bare_metal") == of_mode("bare_metal", {**LEAST, "state": "absent"}) == []
+    found = of_mode("bare_metal", LEAST, {**LEAST, "name": "b", "state": "defined"}, {"name": "c"}, guest_shap=[])
+    assert found[0] == "guest_shap: is not a known name. Did you mean guest_shapes?"
+    assert found[1] == (
+        "guest_shapes[0]: is to be there, and a host of gpudirect_mode: bare_metal runs no guests (found running, wanted absent)."
+        " Leave it out, give it state: absent, or take gpudirect_mode: passthrough_vm."
+    )
+    assert [one.partition(": ")[0] for one in found[2:]] == [
+        *("guest_shapes[1]", "guest_shapes[2]", "guest_shapes[2].memory_gib", "guest_shapes[2].vcpus"),
+    ]
+
+
+def test_guests_of_the_baseline_have_gpus_and_no_vfs() -> None:
+    """The paper's naive virtualization passes GPUs through, to a flat guest."""
+    base = {**LEAST, "gpus": 2, "vfs_per_gpu": 0, "topology": "flat"}
+    assert (
+        of_mode("virtio_vm", base, {**LEAST, "name": "b"}, {**LEAST, "name": "c", "gpus": 1, "state": "absent"}) == []
+    )
+    assert of_mode("passthrough_vm", {**base, "vfs_per_gpu": 2}) == []
+    assert of_mode("virtio_vm", {**LEAST, "gpus": 1}) == [
+        "guest_shapes[0].vfs_per_gpu: asks for direct paths, which guests of gpudirect_mode: virtio_vm do not have"
+        " (found 1, wanted 0). Set it to 0 (without it there is one), or take gpudirect_mode: passthrough_vm."
+    ]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import HostRefused
+from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import HostRefused, UnreadableState
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.host import Host
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.owned import PATH as OWNED
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest import overview, record
 
 from tests.fixtures.fake_libvirt import FakeGuestHost
-from tests.fixtures.libvirt_hosts import built, failing, guests, run, settle, shape, with_files
+from tests.fixtures.libvirt_hosts import built, failing, guests, look, run, settle, shape, with_files
 
 TWO = guests(shape(), shape("other"))
 
@@ -122,3 +123,149 @@ def test_the_table_says_all_of_it(host: FakeGuestHost) -> None:
         "free these GPUs, or place it on another host.",
     ]
     assert looked({}, host)["text"] == "No guest is asked for.\n"
+
+
+# What the run still brings or takes -----------------------------------------------------------
+
+PORTS = {"select": {"vendor": "15b3"}}
+
+
+def answered(intent: dict[str, Any], host: FakeGuestHost) -> str:
+    """Verdicts and reasons; a run says the same, in check mode too, be libvirt there or not."""
+    result = looked(intent, host)
+    for there in (True, False):
+        host.libvirt.there = there
+        try:
+            report = look(intent, host)
+            said, refused = str([one.as_result() for one in report.plan.deferred]), ""
+        except HostRefused as error:
+            said, refused = "", str(error)
+        assert refused == "\n".join(result["problems"])
+        if there and any(one["verdict"] == "waits" for one in result["guests"]) and not refused:
+            assert result["guests"][0]["reasons"][0].partition(": ")[2] in said
+    host.libvirt.there = True
+    return "\n".join(f"{one['verdict']} {' '.join(one.get('reasons', ()))}" for one in result["guests"])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "memory_gib", "verdict", "words"),
+    [
+        (400, 300, "waits", "nodes get another number of huge pages of 1024 MiB (node 0 has 64, wanted 400, node 1 has 64, "),
+        (400, 401, "refused", "memory does not fit on node 0 (found 400 free pages of 1024 MiB, wanted 401)"),
+        (30, 50, "refused", "memory does not fit on node 0 (found 30 free pages of 1024 MiB, wanted 50)"),
+        (30, 20, "waits", "node 0 has 64, wanted 30"),
+        (64, 50, "placed", ""),
+        (64, 65, "refused", "memory does not fit on node 0 (found 64 free pages of 1024 MiB, wanted 65)"),
+    ],
+)  # fmt: skip
+def test_pages_that_come_or_go_are_judged_as_they_will_be(
+    host: FakeGuestHost, wanted: int, memory_gib: int, verdict: str, words: str
+) -> None:
+    intent = guests(shape(memory_gib=memory_gib), kernel_hugepages=[{"size": "1G", "per_node": wanted}])
+    said = answered(intent, host)
+    assert said.startswith(verdict), said
+    assert words in said
+
+
+@pytest.mark.parametrize(
+    ("vfs", "shapes", "verdicts"),
+    [
+        (1, [shape(gpus=2, vfs_per_gpu=2)], ["refused"]),
+        (1, [shape(gpus=1, vfs_per_gpu=1)], ["waits"]),
+        (2, [shape(gpus=2, vfs_per_gpu=2)], ["placed"]),
+        (4, [shape(gpus=2, vfs_per_gpu=4)], ["waits"]),
+        (4, [shape(gpus=2, vfs_per_gpu=5)], ["refused"]),
+    ],
+)
+def test_vfs_that_come_or_go_are_judged_as_they_will_be(
+    host: FakeGuestHost, vfs: int, shapes: list[dict[str, Any]], verdicts: list[str]
+) -> None:
+    said = answered(guests(*shapes, sriov_ports=[{**PORTS, "vfs": vfs}]), host)
+    assert [one.split()[0] for one in said.splitlines()] == verdicts, said
+    assert "waits" not in said or f"0000:24:00.0 has 2, 0000:64:00.0 has 2, wanted {vfs}" in said
+
+
+def test_a_device_that_goes_to_a_driver_of_the_host_is_not_given_before(host: FakeGuestHost) -> None:
+    entry = {"name": "mine", "select": {"address": "0000:23:00.0"}, "driver": "nvidia"}
+    said = answered(guests(shape("a"), shape("b"), pci_driver_devices=[entry]), host)
+    assert said.splitlines()[0] == "waits waits for pci_driver: devices still get their driver (0000:23:00.0)"
+    assert said.splitlines()[1].startswith("refused ")
+    assert "0000:23:00.0 has driver nvidia" in said
+
+
+def test_a_guest_that_grows_into_what_comes_waits_and_goes_on_as_it_is(host: FakeGuestHost) -> None:
+    settle(guests(shape()), host)
+    pages = {"kernel_hugepages": [{"size": "1G", "per_node": 400}]}
+    grown = guests(shape(memory_gib=300), **pages)
+    (told,) = looked(grown, host)["guests"]
+    assert told["verdict"] == "waits"
+    report = look(grown, host, "guest")
+    assert [one.waits_for for one in report.plan.deferred] == ["hugepages"]
+    assert not report.plan.changes
+    assert [one["verdict"] for one in looked(guests(shape(), **pages), host)["guests"]] == ["placed"]
+    assert "wanted 401" in failing(HostRefused, guests(shape(memory_gib=401), **pages), host, "guest")
+
+
+# What a run refuses -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize(("cpus", "lost"), [("500", "500"), ("0-999999", "64-999999"), ("0,63-64", "64")])
+def test_reserved_cpus_that_the_host_does_not_have_are_refused(
+    host: FakeGuestHost, cpus: str, lost: str, there: bool
+) -> None:
+    host.libvirt.there = there
+    intent = guests(shape(), guest_reserved_cpus=cpus)
+    said = f"guest_reserved_cpus: names CPUs that are not online (found {lost}, wanted CPUs of 0-63). Correct it."
+    assert said in looked(intent, host)["problems"]
+    assert said in failing(HostRefused, intent, host)
+    for fine in ("", "0-1,63"):
+        assert looked(guests(shape(), guest_reserved_cpus=fine), host)["problems"] == []
+
+
+def test_reserved_cpus_that_a_boot_brings_are_no_mistake(host: FakeGuestHost) -> None:
+    host.put("/sys/devices/system/cpu/present", "0-99\n")
+    host.put("/sys/devices/system/cpu/online", "0-63\n")
+    assert looked(guests(shape(), guest_reserved_cpus="99"), host)["problems"] == []
+    assert len(looked(guests(shape(), guest_reserved_cpus="100"), host)["problems"]) == 1
+    fewer = guests(shape(), guest_reserved_cpus="100", kernel_args=["nr_cpus=128"])
+    assert looked(fewer, host)["problems"] == []
+
+
+def test_what_a_run_says_against_ports_devices_and_pages_is_told(host: FakeGuestHost) -> None:
+    twice = [{**PORTS, "vfs": 2}, {"select": {"netdev": "ens1f0np0"}, "vfs": 2}]
+    entry = {"name": "GPUs", "select": {"vendor": "10de"}, "expect": 7}
+    for node in range(2):
+        host.put(f"/sys/devices/system/node/node{node}/meminfo", f"Node {node} MemTotal: {128 << 20} kB\n")
+    pages = [{"size": "1G", "per_node": 400}]
+    result = looked(guests(shape(), sriov_ports=twice, pci_driver_devices=[entry], kernel_hugepages=pages), host)
+    said = "\n".join(result["problems"])
+    assert "sriov_ports[1].select: " in said
+    assert "pci_driver_devices[0].select: " in said
+    assert "wanted 7" in said
+    assert "kernel_hugepages: node 0 is smaller than its pages (found 131072 MiB of memory, wanted 409600 MiB" in said
+    assert all(one in result["text"] for one in result["problems"])
+
+
+def test_memory_is_told_too_where_there_is_no_libvirt_and_nobody_asks_for_pages(host: FakeGuestHost) -> None:
+    said = answered(guests(shape(memory_gib=500, vcpus=99)), host)
+    for words in (
+        "cores of this host have 2 threads",
+        "has too few CPUs",
+        "found 64 free pages of 1024 MiB, wanted 500",
+    ):
+        assert words in said
+
+
+# Captured trees ------------------------------------------------------------------------------------
+
+
+def test_a_tree_without_huge_pages_is_told_by_its_files(host: FakeGuestHost) -> None:
+    for node in range(2):
+        shutil.rmtree(host.path(f"/sys/devices/system/node/node{node}/hugepages"))
+    with pytest.raises(UnreadableState) as caught:
+        overview.looked(guests(shape()), Host(host.root))
+    said = edge.failure(caught.value, Host(host.root))["problems"]
+    fact = "is not in this tree, so whether the memory of guests suffices cannot be told. Capture it too."
+    assert said == [f"{host.root}/sys/devices/system/node/node{node}/hugepages: {fact}" for node in range(2)]
+    assert "found 0 free pages" in str(looked(guests(shape()), host)["problems"])  # a live kernel has none then

@@ -37,6 +37,36 @@ def test_two_guests_of_one_name_are_both_refused_and_others_are_not() -> None:
     assert found[0].reasons == ("a: is the name of 2 shapes. Give each guest a name of its own.",)
 
 
+def test_guests_of_one_size_are_placed_in_the_order_of_their_numbers() -> None:
+    """Of ten for eight GPUs the first eight, and not g0, g1 and g10; whatever the order in which they are asked for."""
+    shapes = [replace(SMALL, name=f"g{number}") for number in (*range(9, -1, -1), 10)]
+    found = answers(hgx(), *shapes)
+    assert [one.shape.name for one in found] == [f"g{number}" for number in range(11)]
+    assert [isinstance(one, Placed) for one in found] == [True] * 8 + [False] * 3
+    (last,) = answers(hgx(), replace(SMALL, name="g10"))
+    kept = [one for one in answers(hgx(), *shapes, existing=[last]) if isinstance(one, Placed)]
+    assert [one.shape.name for one in kept] == [*(f"g{number}" for number in range(7)), "g10"]
+
+
+def test_a_wrong_number_of_cpus_hides_no_other_reason() -> None:
+    said = reasons(hgx(), replace(SMALL, vcpus=999, memory_mib=9000 * 1024))
+    assert "has 999 vCPUs, and cores of this host have 2 threads" in said
+    assert "has too few CPUs on the NUMA nodes of its GPUs" in said
+    assert "memory does not fit on node 0" in said
+    wide = replace(SMALL, gpus=8, vcpus=181, memory_mib=8 * 1024)  # more than a node has, and not more than both
+    assert reasons(hgx(), wide).splitlines() == [
+        "a: has 181 vCPUs, and cores of this host have 2 threads. Give it whole cores: 180 or 182."
+    ]
+
+
+def test_a_guest_without_gpus_is_told_that_one_node_has_to_do() -> None:
+    said = reasons(hgx(), replace(SMALL, gpus=0, vcpus=181, memory_mib=9000 * 1024))
+    assert "has 181 vCPUs, and cores" in said
+    assert "has no GPUs, so it has to fit on one NUMA node, and fits on none (found node 0: " in said
+    assert "CPUs in whole free cores and " in said
+    assert "its GPUs" not in said
+
+
 def test_libvirt_cannot_name_a_domain_of_32_bits() -> None:
     host = GuestHost()
     root = host.root(0x10, 0, domain=0x10000)

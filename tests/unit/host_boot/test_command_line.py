@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,7 +110,10 @@ def test_an_intent_that_asks_for_nothing_is_met(installed: FakeHost, capsys: pyt
     assert said(capsys) == ["This host is ready for its guests: nothing is asked for."]
 
 
-def test_without_a_host_the_command_is_about_the_one_it_runs_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_host_the_command_is_about_the_one_it_runs_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sys/bus/pci/devices").mkdir(parents=True)
     roots: list[str] = []
 
     def load(host: Host, path: str = intent.PATH) -> dict[str, Any]:
@@ -117,5 +121,24 @@ def test_without_a_host_the_command_is_about_the_one_it_runs_on(monkeypatch: pyt
         return {}
 
     monkeypatch.setattr(intent, "load", load)
-    assert main(["plan"]) == main(["plan", "--root", "/srv/captured"]) == main(["plan", "--intent", "/x"]) == 0
-    assert roots == ["/", "/srv/captured", "/"]
+    assert main(["plan"]) == main(["plan", "--root", str(tmp_path)]) == main(["plan", "--intent", "/x"]) == 0
+    assert roots == ["/", str(tmp_path), "/"]
+
+
+@pytest.mark.parametrize("fact", ["is not there", "is no folder", "has no captured /sys in it"])
+def test_a_root_that_is_no_captured_machine_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], fact: str
+) -> None:
+    made = {"is no folder": (tmp_path / "a").touch, "has no captured /sys in it": (tmp_path / "a").mkdir}
+    made.get(fact, tmp_path.exists)()
+    assert main(["plan", "--root", str(tmp_path / "a")]) == 2
+    assert said(capsys)[0].startswith(
+        f"--root: {fact} (found {tmp_path / 'a'}, wanted a folder with sys/bus/pci/devices)"
+    )
+
+
+@pytest.mark.parametrize("option", ["--root", "--intent"])
+def test_an_empty_path_is_not_taken_for_none(capsys: pytest.CaptureFixture[str], option: str) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["plan", option, ""])
+    assert f"argument {option}: is empty, wanted a path" in capsys.readouterr().err

@@ -103,6 +103,7 @@ def tree(root: Path) -> Path:
     """A host that is as it should be, captured."""
     host = hosts.build(root / "captured", "debian_12")
     settle(PAGES, host)
+    host.path("/sys/bus/pci/devices").mkdir(parents=True, exist_ok=True)
     return Path(host.root)
 
 
@@ -137,8 +138,9 @@ def test_an_intent_may_lie_elsewhere_and_the_answer_may_be_a_document(archive: P
     ("text", "word"),
     [
         (None, "is not there"),
-        ("{", "is not an intent: Expecting"),
-        ("[]", "is not an intent: "),
+        ("{", "cannot be an intent, since it is no JSON: Expecting"),
+        ("[]", "cannot be an intent, since it is no mapping"),
+        ("{}", "cannot be an intent, since it is without version and options"),
         ('{"version": 1, "options": []}', "its options are no mapping"),
         ('{"version": 2, "options": {}}', "is of another version (found 2, wanted 1)"),
         ('{"version": 1, "options": {"kernel_hugepags": []}}', "kernel_hugepags: is not a known name. Did you mean"),

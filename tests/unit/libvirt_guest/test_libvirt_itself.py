@@ -18,7 +18,11 @@ import pytest
 from ansible_collections.vela.gpudirect.plugins.module_utils import libvirt_guest, libvirt_network, libvirt_pool
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.change import Disruption
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.converge import bring
-from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import CommandFailed, UnreadableState
+from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import (
+    CommandFailed,
+    IntentError,
+    UnreadableState,
+)
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest import libvirt as door
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest import networks, things
 
@@ -126,7 +130,7 @@ def test_networks_and_pools_go_through_their_life(binding: Any, tmp_path: Path) 
         {"name": "b", "mode": "bridge", "bridge": "br0"},
         {"name": "c", "mode": "ovs", "bridge": "ovs0", "vlan": 7},
         {"name": "d", "mode": "hostdev", "pf": "ens1"},
-        {"name": "e", "address": "fd00:9::1/64"},
+        {"name": "e", "address": "fd00:9::1/64", "dhcp": ["FD00:9::9", "fd00:9:0::99"]},
     ],
     ids=lambda entry: str(entry["name"]),
 )
@@ -137,6 +141,37 @@ def test_libvirt_keeps_every_word_of_a_network(reached: door.Libvirt, entry: dic
     every = things.Things("libvirt_network", "networks", reached.networks.all(), record, {}, ())
     plan = every.plan([things.Wanted(one.path, one.name, networks.render(one), {})], ())
     assert [change.path.rpartition(".")[2] for change in plan.changes] == ["state", "autostart"]
+
+
+@pytest.mark.parametrize(
+    ("address", "dhcp", "taken"),
+    [
+        ("10.9.0.1/24", ["10.9.0.1", "10.9.0.254"], True),
+        ("10.9.0.1/24", ["10.9.0.0", "10.9.0.9"], False),
+        ("10.9.0.1/24", ["10.9.0.9", "10.9.0.255"], False),
+        ("10.9.0.1/24", ["10.9.0.9", "10.9.0.5"], False),
+        ("10.9.0.1/24", ["10.8.0.9", "10.9.0.5"], False),
+        ("10.0.0.1/8", ["10.1.0.0", "10.1.255.255"], True),
+        ("10.0.0.1/8", ["10.1.255.255", "10.2.0.0"], False),
+        ("fd00:9::1/64", ["fd00:9::1:0", "fd00:9::1:ffff"], True),
+        ("fd00:9::1/64", ["fd00:9::ffff", "fd00:9::1:0"], False),
+        ("fd00:9::1/64", ["fd00:9::9", "fd00:9::5"], False),
+    ],
+)
+def test_ranges_are_refused_as_libvirt_refuses_them(
+    reached: door.Libvirt, address: str, dhcp: list[str], taken: bool
+) -> None:
+    name = dhcp[0].replace(":", "-")  # the test driver lives as long as its process
+    entry = {"name": name, "address": address, "dhcp": dhcp}
+    xml = networks.render(networks.Network("guest_networks[0]", name, "nat", address=address, dhcp=tuple(dhcp)))
+    if taken:
+        libvirt_network.parse({"guest_networks": [entry]})
+        reached.networks.define(xml)
+        return
+    with pytest.raises(IntentError):
+        libvirt_network.parse({"guest_networks": [entry]})
+    with pytest.raises(CommandFailed, match="range"):
+        reached.networks.define(xml)
 
 
 @pytest.fixture

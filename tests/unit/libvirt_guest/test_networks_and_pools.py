@@ -170,7 +170,7 @@ def test_nothing_is_built_over_what_is_in_use(host: FakeGuestHost, entry: dict[s
         ),
         ([{**INNER, "address": "10.9.0.1/33"}], "has a prefix length that no IPv4 network has (found '10.9.0.1/33'"),
         ([{**INNER, "address": "fd00::1/x"}], "has a prefix length that no IPv6 network has"),
-        ([{**INNER, "address": "10.9.0.0/24"}], "leaves no room for guests"),
+        ([{**INNER, "address": "10.9.0.0/24"}], "is the address of the network itself"),
         ([{**INNER, "address": "nothing"}], "is no IPv4 or IPv6 address (found 'nothing', wanted such as"),
         ([{**INNER, "name": "a/b"}], "is no name"),
         ([{**INNER, "bridge": "a/b"}], "is no name of a network device"),

@@ -57,6 +57,35 @@ def test_a_setting_of_the_play_on_the_command_line_is_fine(tmp_path: Path) -> No
     assert "failed=0" in text, text
 
 
+ODD = """\
+guest_partitions: {1: ["0000:12:00.0"], "2": ["0000:13:00.0"]}
+guest_gpu_modules: {1: "0000:12:00.0", "1": "0000:13:00.0"}
+kernel_hugepages: [{size: 2M, nodes: {0: 1, "1": 1}}]
+sriov_ports: [{select: {vendor: "15b3"}, vfs: 2, vf: {0: {vlan: 100}, "0": {vlan: 101}}}]
+"""
+
+
+def test_keys_that_are_numbers_and_keys_that_are_texts_are_of_one_kind(tmp_path: Path) -> None:
+    (tmp_path / "odd.yml").write_text(ODD)
+    text = played(tmp_path, {}, "-e", f"@{tmp_path / 'odd.yml'}")
+    assert "guest_gpu_modules[1]: stands there as a number and as a text" in text
+    assert "sriov_ports[0].vf[0]: stands there as a number and as a text" in text
+    assert text.count("stands there as a number and as a text") == 2 * text.count("guest_gpu_modules[1]: stands")
+    (tmp_path / "odd.yml").write_text(ODD.splitlines()[2])
+    text = played(tmp_path, {}, "-e", f"@{tmp_path / 'odd.yml'}")
+    assert "kernel_hugepages[0].nodes[0]: the host has no such NUMA node" in text
+    assert "kernel_hugepages[0].nodes[1]: the host has no such NUMA node" in text
+
+
+@pytest.mark.parametrize("key", ["true", "1.5", "null", "2026-01-01"])
+def test_a_key_of_another_kind_is_told_by_its_name(tmp_path: Path, key: str) -> None:
+    (tmp_path / "odd.yml").write_text(f'guest_partitions: {{{key}: ["0000:12:00.0"], "2": ["0000:13:00.0"]}}\n')
+    text = played(tmp_path, {}, "-e", f"@{tmp_path / 'odd.yml'}")
+    assert "not supported between" not in text
+    assert "guest_partitions" in text
+    assert "failed=1" in text, text
+
+
 def test_a_reboot_that_is_left_for_later_is_seen_without_asking_for_details(tmp_path: Path) -> None:
     variables = {**converged_tree(tmp_path / "tree"), "gpudirect_allow": "nothing"}
     assert "WARNING" not in played(tmp_path, variables)

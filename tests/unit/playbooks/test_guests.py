@@ -71,6 +71,37 @@ def test_mistakes_of_the_inventory_and_of_the_task_are_told_on_the_controller(tm
     assert "guest_placement.shapes: is no option" in text
 
 
+def test_what_a_run_would_refuse_of_the_variables_is_refused_all_at_once(tmp_path: Path) -> None:
+    wrong = {
+        "guest_shap": [],
+        "guest_resreved_cpus": "0",
+        "kernel_hugepages": [{"size": "1G"}],
+        "sriov_ports": [{"select": {"vendor": "15b3"}, "vfs": 2, "vf_defaults": {"qos": 1}}],
+        "guest_networks": [
+            {"name": "a", "mode": "bridge"},
+            {"name": "b", "address": "10.0.0.1/24", "dhcp": {"start": "10.0.1.2", "end": "10.0.1.9"}},
+        ],
+    }
+    variables = {**guests(shape("a"), gpudirect_mode="bare_metal"), **wrong}
+    inventory(tmp_path, here={"gpudirect_root": tree(tmp_path), **variables})
+    book = tmp_path / "play.json"
+    tasks = [{"vela.gpudirect.guest_placement": {"shapes": []}}]
+    book.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": tasks}]))
+    code, text = played(tmp_path, book)
+    assert code != 0
+    for words in (
+        "guest_placement.shapes: is no option",
+        "guest_shap: is not a known name",
+        "guest_resreved_cpus: is not a known name. Did you mean guest_reserved_cpus?",
+        "kernel_hugepages[0]: names the pages not at all",
+        "sriov_ports[0].vf_defaults.qos: there is no VLAN tag",
+        "guest_networks[0].bridge: ",
+        "guest_networks[1].",
+        "guest_shapes[0]: is to be there, and a host of gpudirect_mode: bare_metal runs no guests",
+    ):
+        assert words in text, text
+
+
 # guests.yml --------------------------------------------------------------------------------------
 
 
