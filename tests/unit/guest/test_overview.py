@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.vela.gpudirect.plugins.module_utils.core import edge
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import HostRefused, UnreadableState
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.host import Host
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.owned import PATH as OWNED
