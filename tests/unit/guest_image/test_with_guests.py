@@ -18,7 +18,7 @@ from ansible_collections.vela.gpudirect.plugins.module_utils import (
     sriov,
 )
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.change import Disruption
-from ansible_collections.vela.gpudirect.plugins.module_utils.core.converge import converge
+from ansible_collections.vela.gpudirect.plugins.module_utils.core.converge import converge, plan_all
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import ConsentRequired, GpudirectError
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.once import looking
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.owned import PATH as RECORD
@@ -261,10 +261,13 @@ def test_guests_that_do_not_fit_get_no_disk_and_are_told_once(host: ImageHost) -
 
 def test_a_host_without_libvirt_is_waited_for(host: ImageHost) -> None:
     host.libvirt.there = False
-    assert {(one["resource"], one["waits_for"]) for one in look(ONE, host)["deferred"]} == {
-        ("guest_image", "kvm"),
-        ("libvirt_guest", "kvm"),
-    }
+    with host.only_read():
+        reports = plan_all(
+            [(one, one.parse(one.SCHEMA.from_variables(ONE))) for one in PAIR], host, allow=Disruption.GUEST
+        )
+    assert [one.waits_for for report in reports for one in report.plan.deferred] == ["kvm", "kvm"]
+    with pytest.raises(GpudirectError, match="guest_shapes: needs libvirt, and nothing brings it"):
+        look(ONE, host)
 
 
 def test_a_disk_that_libvirt_never_heard_of_goes_without_libvirt(host: ImageHost) -> None:
