@@ -170,7 +170,9 @@ SHAPE_FIELDS = (
     Field(
         "mac",
         "str",
-        ("MAC address of its first interface, on O(guest_shapes[].network). Omitted: derived from its name.",),
+        (
+            "MAC address of its first interface, on O(guest_shapes[].network). Omitted: derived from the names of host and guest.",
+        ),
         check=canonical_mac,
     ),
     Field(

@@ -16,10 +16,8 @@ from ..core.schema import Field
 from .addresses import Interface, address_of, interface_of
 
 MANAGEMENT = "mgmt"  # what a guest's network settings call the interface on its ``network``
-LEAST_MTU, MOST_MTU = (
-    68,
-    65535,
-)  # Linux, include/uapi/linux/if_ether.h: of any Ethernet device; each has a maximum of its own
+# Linux, include/uapi/linux/if_ether.h: of any Ethernet device; each has a maximum of its own.
+LEAST_MTU, MOST_MTU = 68, 65535
 LEAST_MTU_V6 = 1280  # RFC 8200, 5: Linux has no IPv6 on an interface with less
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
