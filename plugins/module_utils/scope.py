@@ -23,7 +23,7 @@ ONLY_FIELD = Field(
     (
         "What a run may change: V(all); V(guests), which is the host for guests, networks, pools, images, guests and what a boot brings",
         "back, on a host that is as wanted in all else and is stopped otherwise (C(playbooks/guests.yml)); or V(drain), which is that",
-        "guests run and that a boot starts them, and looks at nothing else (C(playbooks/drain.yml)).",
+        "guests run and that a boot starts them, and looks at nothing else of the host (C(playbooks/drain.yml)).",
     ),
     default=ALL,
     choices=(ALL, GUESTS, DRAIN),
