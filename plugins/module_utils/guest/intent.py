@@ -334,10 +334,10 @@ def _alike(shapes: Mapping[str, Mapping[str, Any]], option: str, advice: str) ->
 
 def _sizes(path: str, values: Mapping[str, Any]) -> Iterator[Problem]:
     """What every guest needs that is to be there."""
-    for name in ("vcpus", "memory_gib") if values["state"] != GONE else ():
-        if name in values and values[name] is None:
-            what = next(one.description[0] for one in SHAPE_FIELDS if one.name == name)
-            yield Problem(f"{path}.{name}", "is missing", f"Set it: {what}")
+    needed = ("vcpus", "memory_gib") if values["state"] != GONE else ()
+    for entry in SHAPE_FIELDS:
+        if entry.name in needed and entry.name in values and values[entry.name] is None:
+            yield Problem(f"{path}.{entry.name}", "is missing", f"Set it: {entry.description[0]}")
 
 
 def _vfs(path: str, values: Mapping[str, Any]) -> Iterator[Problem]:

@@ -140,7 +140,7 @@ NETWORKS_FIELD = Field(
         Field(
             "state",
             "str",
-            ("Whether it is there. A network that a guest of O(guest_shapes) is on cannot be V(absent).",),
+            ("Whether it is there. A network that a guest of C(guest_shapes) is on cannot be V(absent).",),
             default=ACTIVE,
             choices=(ACTIVE, GONE),
         ),
