@@ -18,6 +18,7 @@ from .core.change import Change, Deferred, Plan
 from .core.errors import HostRefused, Problem
 from .core.host import Host
 from .core.owned import Owned
+from .core.ranges import ranges
 from .guest import resources
 from .guest.placed import HostNode
 from .hypervisor import conf, system, tuning
@@ -250,7 +251,7 @@ def _isolation(desired: Desired, current: Current, owned: Mapping[str, Any]) -> 
     cpus = _reserved(desired, current)
     texts = {tuning.drop_in(unit): tuning.drop_in_text(unit, cpus) for unit in tuning.HOUSEKEEPING}
     wrong = [path for path, text in texts.items() if current.files[path] != text]
-    listed = resources.spans(cpus)
+    listed = ranges(cpus)
     live = all(current.allowed[unit] == listed for unit in tuning.HOUSEKEEPING)
     if not wrong and live and owned.get(ISOLATION, {}).get("loaded"):
         return []

@@ -14,8 +14,8 @@ import hashlib
 from collections.abc import Iterator
 from typing import Union
 
+from ..core.ranges import ranges
 from ..pci.address import Address
-from ..pci.nccl_oddities import ranges
 from .buses import Controller, Kind, Place
 from .model import MIB, Device, Guest
 from .options import Firmware

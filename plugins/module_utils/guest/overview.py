@@ -16,6 +16,7 @@ from ..core.edge import located
 from ..core.errors import GpudirectError, Problem, UnreadableState
 from ..core.host import Host
 from ..core.owned import Owned
+from ..core.ranges import ranges
 from ..core.schema import Schema
 from ..path.labels import counted
 from ..path.routes import Routes
@@ -27,7 +28,6 @@ from .model import remarks
 from .options import Firmware
 from .placed import Given, Part, Placed
 from .placing import Round, placements
-from .resources import spans
 from .wanted import Desired
 from .windows import window_of
 
@@ -178,9 +178,9 @@ def _block(guest: Mapping[str, Any]) -> Iterator[str]:
     yield from _pairs(guest)
     yield from (f"  NVSwitch {one}" for one in guest["nvswitches"])
     for cell in guest["cells"]:
-        yield f"  node {cell['node']}: CPUs {spans(cell['cpus'])}; {_size(cell['memory_mib'])}"
+        yield f"  node {cell['node']}: CPUs {ranges(cell['cpus'])}; {_size(cell['memory_mib'])}"
     if guest["emulator_cpus"]:
-        yield f"  QEMU's own threads: CPUs {spans(guest['emulator_cpus'])}"
+        yield f"  QEMU's own threads: CPUs {ranges(guest['emulator_cpus'])}"
     yield from (f"  {one}" for one in guest["notes"])
 
 

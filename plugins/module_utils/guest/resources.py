@@ -12,6 +12,7 @@ from dataclasses import replace
 from ..core.change import Absent, Unreadable
 from ..core.errors import Problem, UnreadableState
 from ..core.host import Host
+from ..core.ranges import ranges
 from .placed import HostNode, Placed
 
 NODES = "/sys/devices/system/node"
@@ -85,19 +86,8 @@ def not_there(reserved: Iterable[int], nodes: Iterable[HostNode], more: Iterable
     online = {cpu for node in nodes for core in node.cores for cpu in core}
     lost = set(reserved) - online - {*more}
     if lost and online:
-        fact, wanted = "names CPUs that are not online", f"CPUs of {spans(online)}"
-        yield Problem("guest_reserved_cpus", fact, "Correct it.", spans(lost), wanted)
-
-
-def spans(cpus: Iterable[int]) -> str:
-    """CPUs as the kernel writes them: ``0-3,8``."""
-    found: list[list[int]] = []
-    for cpu in sorted(set(cpus)):
-        if found and cpu == found[-1][1] + 1:
-            found[-1][1] = cpu
-        else:
-            found.append([cpu, cpu])
-    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in found)
+        fact, wanted = "names CPUs that are not online", f"CPUs of {ranges(online)}"
+        yield Problem("guest_reserved_cpus", fact, "Correct it.", ranges(lost), wanted)
 
 
 def given_back(nodes: Sequence[HostNode], guests: Iterable[Placed]) -> tuple[HostNode, ...]:

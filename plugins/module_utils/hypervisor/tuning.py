@@ -15,7 +15,8 @@ from ..boot.pages import KIB
 from ..core.change import Absent
 from ..core.errors import Problem, UnreadableState
 from ..core.host import Host
-from ..guest.resources import cpus_of, spans
+from ..core.ranges import ranges
+from ..guest.resources import cpus_of
 from . import system
 
 MARK = "# Written by vela.gpudirect; changes are lost."
@@ -74,7 +75,7 @@ def drop_in(unit: str) -> str:
 def drop_in_text(unit: str, cpus: Iterable[int]) -> str:
     """The CPUs of a unit; an empty assignment first, since assignments add up (systemd.resource-control(5))."""
     section = "Scope" if unit.endswith(".scope") else "Slice"
-    return f"{MARK}\n[{section}]\nAllowedCPUs=\nAllowedCPUs={spans(cpus)}\n"
+    return f"{MARK}\n[{section}]\nAllowedCPUs=\nAllowedCPUs={ranges(cpus)}\n"
 
 
 def allowed(host: Host) -> dict[str, str | None]:
@@ -82,7 +83,7 @@ def allowed(host: Host) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for unit in HOUSEKEEPING:
         text = host.read_text(f"{CGROUPS}/{unit}/cpuset.cpus")
-        found[unit] = spans(cpus_of(text)) if isinstance(text, str) and text.strip() else None
+        found[unit] = ranges(cpus_of(text)) if isinstance(text, str) and text.strip() else None
     return found
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Union
 
 from ..core.change import Absent, Unreadable
+from ..core.ranges import ranges
 from ..pci.address import Address
 from ..pci.capabilities import Ats, Express, Words, acs_names
 from ..pci.tree import Function
@@ -82,15 +83,9 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun if number == 1 else plural}"
 
 
-def ranges(numbers: Iterable[int], most: int = 4) -> str:
+def some_ranges(numbers: Iterable[int], most: int = 4) -> str:
     """Numbers as ranges: 3, 40-47; what are too many ranges end in dots."""
-    spans: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    words = [str(low) if low == high else f"{low}-{high}" for low, high in spans]
+    words = ranges(numbers).split(",")
     return ", ".join(words[:most]) + (", ..." if len(words) > most else "")
 
 
@@ -153,7 +148,7 @@ def of_many(members: Sequence[Function]) -> tuple[str, ...]:
     """The lines of several functions that are drawn as one."""
     first, last = members[0].address, members[-1].address
     span = str(first) if first == last else f"{first} to {_without_domain(first, last)}"
-    groups = ranges((one.iommu_group for one in members if isinstance(one.iommu_group, int)), 2)
+    groups = some_ranges((one.iommu_group for one in members if isinstance(one.iommu_group, int)), 2)
     drivers = sorted({driver(one) for one in members})
     words = ["/".join(drivers[:2]) + ("/..." if len(drivers) > 2 else "")]
     return span, *words, f"groups {groups}" if groups else "no groups"

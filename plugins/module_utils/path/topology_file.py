@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ..core.ranges import ranges
 from ..pci.address import Address
 from ..pci.machine import Machine
 from ..pci.nccl import NcclTopology
-from ..pci.nccl_oddities import ranges
 from . import shown
 from .devices import MELLANOX
 from .finding import Finding, Kind, Pair, Relaxed, Report, Verdict

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Union
 
+from ..core.ranges import ranges
 from .address import Address
 
 if TYPE_CHECKING:
@@ -107,14 +108,3 @@ def _shared(topology: NcclTopology) -> Iterator[str]:
         if len(gpus) > len(nearest):
             several = "one NIC is" if len(nearest) == 1 else f"{len(nearest)} NICs are"
             yield f"pci {', '.join(map(str, nearest))}: {several} shared by {len(gpus)} GPUs ({', '.join(map(str, gpus))})"
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """Numbers as people write them: ``0-7,16``."""
-    found: list[list[int]] = []
-    for number in sorted(numbers):
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
-        else:
-            found.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)

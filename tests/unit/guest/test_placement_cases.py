@@ -17,7 +17,7 @@ import yaml
 from ansible_collections.vela.gpudirect.plugins.module_utils.core.errors import IntentError
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest.intent import GuestIntent, parse
 from ansible_collections.vela.gpudirect.plugins.module_utils.guest.placed import Part, Placed, Refused
-from ansible_collections.vela.gpudirect.plugins.module_utils.path.labels import ranges
+from ansible_collections.vela.gpudirect.plugins.module_utils.path.labels import some_ranges
 from ansible_collections.vela.gpudirect.plugins.module_utils.placement import place
 
 from tests.fixtures.placement_hosts import GuestHost, built
@@ -74,10 +74,10 @@ def shown(answer: Placed | Refused, host: GuestHost) -> dict[str, Any]:
         for one in answer.devices
         if one.part is Part.GPU
     }
-    cells = [f"node {one.node}: CPUs {ranges(one.cpus)}; {one.memory_mib} MiB" for one in answer.cells]
+    cells = [f"node {one.node}: CPUs {some_ranges(one.cpus)}; {one.memory_mib} MiB" for one in answer.cells]
     switches = [names[one.address] for one in answer.devices if one.part is Part.NVSWITCH]
     found = {"guest": answer.shape.name, "gpus": gpus, "nvswitches": switches, "cells": cells}
-    return {**found, "emulator": ranges(answer.emulator), "notes": list(answer.notes)}
+    return {**found, "emulator": some_ranges(answer.emulator), "notes": list(answer.notes)}
 
 
 def outcome(folder: Path) -> tuple[str, Any]:
