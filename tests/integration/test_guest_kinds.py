@@ -187,7 +187,8 @@ def test_nothing_is_left_of_networks_and_pools(converged: Node) -> None:
     run = converged.site(**without)
     assert run.ok, run.text[-4000:]
     assert domains(converged) == []
-    assert converged.sh("virsh net-list --all --name; virsh pool-list --all --name").split() == []
+    # Debian's package brings a network of its own.
+    assert {*converged.sh("virsh net-list --all --name; virsh pool-list --all --name").split()} <= {"default"}
     assert converged.sh("ls -d /srv/fast 2>/dev/null || true") == ""
     # The bridges are somebody else's.
     assert converged.sh(f"ls -d /sys/class/net/{BRIDGE}; ovs-vsctl list-br").split() == [
